@@ -1,0 +1,126 @@
+"""What draft, target and orchestrator hand each other in a round, free of any wire format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from outrider.core.tree import TokenTree
+
+Ids = npt.NDArray[np.int64]
+Probabilities = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How p is warped before a token is taken from it; order and meaning are those of transformers.
+
+    temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off. With a seed the text is a function of
+    (seed, prompt, target). `choice` tells several choices of one request apart in the noise's counter.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+    choice: int = 0
+
+    @property
+    def greedy(self) -> bool:
+        """Whether p is one token."""
+        return self.temperature == 0.0
+
+    @property
+    def draws(self) -> bool:
+        """Whether drafts may be drawn from q (the Rejection rule); greedy and seeded requests use Match."""
+        return not self.greedy and self.seed is None
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a proposal may cost: depth, nodes without the root, ids in a q~, time, least confidence."""
+
+    depth: int
+    nodes: int
+    m: int = 32
+    time_left_s: float = 1.0
+    p_min: float = 0.0
+
+
+@dataclass(frozen=True)
+class TruncatedDistribution:
+    """q~: ids in ascending order and their probabilities, exactly as the children were drawn from it.
+
+    Shapes: ids [m], probabilities [m]. The probabilities are float32 values held in float64 and divided by their
+    sum, which both sides of the wire do alike.
+    """
+
+    ids: Ids
+    probabilities: Probabilities
+
+
+@dataclass(frozen=True)
+class Features:
+    """Hidden states of the target for `rows` tokens from position `start` on, bfloat16, row-major."""
+
+    start: int
+    rows: int
+    width: int
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """The tree that a drafter sends; `drawn_from` has an entry for each node whose children were drawn."""
+
+    tree: TokenTree
+    method: str
+    drawn_from: Mapping[int, TruncatedDistribution] = field(default_factory=dict)
+    draft_us: int = 0
+    queue_us: int = 0
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The decision of a round: accepted node indices from the root down, and the token emitted behind them."""
+
+    accepted: tuple[int, ...]
+    emitted: int
+
+
+@dataclass(frozen=True)
+class NodeEvidence:
+    """p at a node under Rejection: of each id of the support [m], and of everything outside it."""
+
+    probabilities: Probabilities
+    outside: float
+
+
+@dataclass(frozen=True)
+class Load:
+    """Load of a replica: sessions open, rows of the last forward, work items waiting."""
+
+    sessions: int = 0
+    rows: int = 0
+    queue: int = 0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the target returns for a tree.
+
+    samples[i] is drawn from p at node i; under Rejection from p outside the node's support, -1 where p has no
+    mass there. `nodes` has p on the support of every Rejection node.
+    """
+
+    samples: tuple[int, ...]
+    nodes: Mapping[int, NodeEvidence] = field(default_factory=dict)
+    queue_us: int = 0
+    forward_us: int = 0
+    load: Load = Load()
+    features: Features | None = None
+    walked: tuple[int, ...] = ()
