@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -53,14 +54,19 @@ class Budget:
 
 @dataclass(frozen=True)
 class TruncatedDistribution:
-    """q~: ids in ascending order and their probabilities, exactly as the children were drawn from it.
+    """q~: a draft distribution cut to its m likeliest tokens, exactly as the children were drawn from it.
 
-    Shapes: ids [m], probabilities [m]. The probabilities are float32 values held in float64 and divided by their
-    sum, which both sides of the wire do alike.
+    Shapes: ids [m] ascending, weights [m] float32 as they cross the wire.
     """
 
     ids: Ids
-    probabilities: Probabilities
+    weights: npt.NDArray[np.float32]
+
+    @cached_property
+    def probabilities(self) -> Probabilities:
+        """The weights over their sum in float64 [m]; both sides of the wire compute it alike."""
+        weights = self.weights.astype(np.float64)
+        return np.asarray(weights / weights.sum())
 
 
 @dataclass(frozen=True)
