@@ -1,4 +1,4 @@
-"""The prompts that exactness is tested with: ten or more of each kind, written for this project, and edge cases.
+"""The prompts of the exactness tests: ten or more of each kind, written for this project, and edge cases.
 
 The files hold one JSON object a line: `{"kind": ..., "prompt": ...}`; the file's name is the kind.
 """
@@ -53,8 +53,8 @@ def one_token() -> list[Prompt]:
 def long(count: int = 2, words: int = 1180) -> list[Prompt]:
     """`count` prompts of at least `words` words: about 1,500 tokens of the default target's tokenizer.
 
-    Each chains the summary texts, from another start, and repeats them as often as needed; so text that occurred
-    before comes again, which drafters that look up n-grams live on.
+    Each chains the summary texts, from another start, as often as needed; so text that occurred before comes
+    again, which drafters that look up n-grams live on.
     """
     texts = [prompt.prompt for prompt in load(["summary"])]
     prompts = []

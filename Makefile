@@ -1,0 +1,39 @@
+# Every target does its own set-up; scripts/setup.sh says what can be chosen by environment variables.
+PYTHON_BIN := .venv/bin/python
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-full test-compose lint format proto loadtest clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s%s\n", $$1, $$2}' Makefile
+
+setup: ## Make .venv with everything needed
+	@scripts/setup.sh
+
+demo: setup ## Start a cluster, generate with and without speculation, compare
+	@$(PYTHON_BIN) scripts/demo.py
+
+test: setup ## Tests with a fixed slice of the sweep (minutes)
+	@scripts/test.sh
+
+test-full: setup ## The whole exactness sweep, resumable (hours)
+	@$(PYTHON_BIN) -m tests.sweep
+
+test-compose: setup ## Build the image, run the compose cluster, test it, take it down
+	@scripts/test-compose.sh
+
+lint: setup ## ruff, mypy, import contracts
+	@scripts/lint.sh
+
+format: setup ## Put the code into the form that lint asks for
+	@.venv/bin/ruff check --fix . && .venv/bin/ruff format .
+
+proto: setup ## Generate the gRPC stubs again
+	@$(PYTHON_BIN) hatch_build.py
+
+loadtest: setup ## One minute each at 1 and 8 users, with and without speculation
+	@$(PYTHON_BIN) -m loadtest.compare
+
+clean: ## Remove .venv, stubs and caches
+	rm -rf .venv outrider/v1 .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# The tests, except those that need a container engine and the whole sweep. Arguments go to pytest.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+# Threads that spin while another process computes slow both down several times over.
+export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-2}"
+exec .venv/bin/python -m pytest -m "not full and not compose" "$@"
