@@ -1,0 +1,52 @@
+"""From the logits of a tree's nodes to the evidence that its decision needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from outrider.core.round import Ids, NodeEvidence
+from outrider.core.sampling import probabilities
+from outrider.core.tree import TokenTree
+from target_service.session import Session
+
+
+def gather(
+    session: Session, tree: TokenTree, logits: torch.Tensor, supports: Mapping[int, Ids]
+) -> tuple[tuple[int, ...], dict[int, NodeEvidence]]:
+    """Samples and distributions of a tree's nodes.
+
+    Args:
+        logits: float32 [nodes, V], root first.
+        supports: the ids of q~ [m] at each node under Rejection.
+
+    Returns:
+        (a sample for each node, p on the support of each Rejection node), as `Evidence` defines them.
+    """
+    if session.sampling.greedy and not supports:
+        return tuple(logits.argmax(dim=-1).tolist()), {}
+    rows: npt.NDArray[np.float32] = logits.cpu().numpy()
+    samples: list[int] = []
+    nodes: dict[int, NodeEvidence] = {}
+    for node, depth in enumerate(tree.depths):
+        p = probabilities(rows[node], session.sampling)
+        if node in supports:
+            token, mass = session.sample_outside(p, supports[node])
+            nodes[node] = NodeEvidence(p[supports[node]], mass)
+        else:
+            token = session.sample(p, session.base_len + depth)
+        samples.append(token)
+    return tuple(samples), nodes
+
+
+def walked(tree: TokenTree, samples: tuple[int, ...], supports: Mapping[int, Ids]) -> tuple[int, ...]:
+    """Nodes whose rows may be committed: the path that Match takes, or all where an orchestrator's walk decides."""
+    if supports:
+        return tuple(range(len(tree)))
+    nodes = [0]
+    while (child := tree.child_with(nodes[-1], samples[nodes[-1]])) is not None:
+        nodes.append(child)
+    return tuple(nodes)

@@ -1,0 +1,109 @@
+"""The Verify RPC: messages in, engine calls, messages out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import grpc.aio
+
+from outrider.serving.errors import InvalidArgument
+from outrider.serving.wire import check_range, check_tokens, sampling_from_proto
+from outrider.v1 import target_pb2, target_pb2_grpc, types_pb2
+from target_service.conversation import Conversation, Inbox
+from target_service.engine import Engine
+from target_service.session import FeatureRequest, Session
+from target_service.settings import TargetSettings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+Context = Any  # grpc.aio.ServicerContext is generic in stubs only
+
+
+class TargetService(target_pb2_grpc.TargetServicer):
+    """Serves one model."""
+
+    def __init__(self, engine: Engine, settings: TargetSettings) -> None:
+        self._engine = engine
+        self._settings = settings
+
+    @property
+    def name(self) -> str:
+        """Full gRPC service name."""
+        return "outrider.v1.Target"
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Adds the servicer."""
+        target_pb2_grpc.add_TargetServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+
+    async def start(self) -> None:
+        """Warms the engine up."""
+        await self._engine.start()
+
+    async def stop(self) -> None:
+        """Ends the engine."""
+        await self._engine.stop()
+
+    async def Verify(  # noqa: N802 - gRPC's name
+        self, requests: AsyncIterator[target_pb2.TargetRequest], context: Context
+    ) -> None:
+        """One session, from Open to the end of the stream."""
+        inbox = Inbox(requests)
+        session: Session | None = None
+        try:
+            first = await inbox.take()
+            if first is None or first.WhichOneof("message") != "open":
+                raise InvalidArgument("message: the first one of a stream must be open")
+            session = self._open(first.open)
+            await Conversation(self._engine, session, self._settings, inbox, context).run()
+        finally:
+            inbox.close()
+            if session is not None:
+                self._engine.close(session)
+
+    async def GetInfo(  # noqa: N802 - gRPC's name
+        self, request: target_pb2.TargetInfoRequest, context: Context
+    ) -> target_pb2.TargetInfo:
+        """Model, limits and counters."""
+        model, settings = self._engine.model, self._settings
+        numerics = model.numerics
+        return target_pb2.TargetInfo(
+            model=types_pb2.ModelInfo(
+                name=model.name,
+                tokenizer_fingerprint=model.tokenizer_fingerprint,
+                vocab_size=model.vocab_size,
+                context_length=model.context_length,
+                numerics=types_pb2.Numerics(
+                    weights_hash=numerics.weights_hash,
+                    dtype=numerics.dtype,
+                    quantization=numerics.quantization,
+                    kernels=numerics.kernels,
+                    fingerprint=numerics.fingerprint,
+                ),
+            ),
+            max_nodes=settings.max_nodes,
+            max_sessions=settings.max_sessions,
+            layers=model.layers,
+            hidden_size=model.hidden_size,
+            live_sessions=self._engine.live_sessions,
+            sessions_total=self._engine.sessions_total,
+            max_support=settings.max_support,
+        )
+
+    def _open(self, message: target_pb2.TargetOpen) -> Session:
+        model = self._engine.model
+        if not message.prompt_ids:
+            raise InvalidArgument("prompt_ids: 0 tokens, limit at least 1")
+        check_tokens("prompt_ids", message.prompt_ids, model.vocab_size)
+        check_range("max_tokens", message.max_tokens, 1, model.context_length)
+        check_range("prompt_ids + max_tokens", len(message.prompt_ids) + message.max_tokens, 2, model.context_length)
+        features = None
+        if message.HasField("features"):
+            if not message.features.taps:
+                raise InvalidArgument("features.taps: 0 taps, limit at least 1")
+            for tap in message.features.taps:
+                check_range("features.taps", tap, 0, model.layers)
+            features = FeatureRequest(tuple(message.features.taps), message.features.window)
+        sampling = sampling_from_proto(message.sampling)
+        return self._engine.open(message.request_id, message.prompt_ids, sampling, message.max_tokens, features)

@@ -1,0 +1,123 @@
+"""One generation request's state on a target replica, and the checks that keep it in step with the orchestrator.
+
+All fields belong to the event loop; while a pass or a free run is in progress only the engine changes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from outrider.core.coupling import seeded_draw
+from outrider.core.round import Commit, Features, Ids, Probabilities, SamplingParams
+from outrider.core.sampling import draw
+from outrider.core.tree import TokenTree
+from outrider.models.cache import KVCache
+from outrider.serving.errors import FailedPrecondition, InvalidArgument
+
+
+@dataclass(frozen=True)
+class FeatureRequest:
+    """Which hidden states a drafter asks for: layer taps, and how many last rows of the prompt (0 is all)."""
+
+    taps: tuple[int, ...]
+    window: int
+
+
+@dataclass
+class FreeRun:
+    """A free run in progress.
+
+    end: committed tokens at which it ends; acknowledged: those that the orchestrator has.
+    """
+
+    end: int
+    stop_ids: frozenset[int]
+    acknowledged: int
+    halted: bool = False
+
+
+@dataclass
+class Session:
+    """State of one request; `tokens` holds the committed tokens, prompt and root included."""
+
+    request_id: str
+    tokens: list[int]
+    sampling: SamplingParams
+    cache: KVCache
+    limit: int
+    features: FeatureRequest | None = None
+    rng: np.random.Generator = field(default_factory=np.random.default_rng)
+    round: int = 0
+    tree: TokenTree | None = None
+    free_run: FreeRun | None = None
+    busy: bool = False
+    kept_features: list[Features] = field(default_factory=list)
+
+    @property
+    def base_len(self) -> int:
+        """Committed tokens, root included."""
+        return len(self.tokens)
+
+    def advance(self, round_: int, base_len: int, commit: Commit | None, root: int) -> None:
+        """Applies the decision of the last round, then checks that both sides agree on where the session stands.
+
+        Raises:
+            FailedPrecondition: a pass or a free run is in progress, or round, base_len, root or commit do not fit.
+        """
+        if self.busy or self.free_run is not None:
+            raise FailedPrecondition("verify: a pass or a free run of this session is in progress")
+        if round_ != self.round + 1:
+            raise FailedPrecondition(f"round: {round_}, limit {self.round + 1}")
+        kept = self._path(commit)
+        tokens = [*(self.tree.tokens[node] for node in kept)] if self.tree else []
+        if commit is not None:
+            tokens.append(commit.emitted)
+        if base_len != self.base_len + len(tokens):
+            raise FailedPrecondition(f"base_len: {base_len}, limit {self.base_len + len(tokens)}")
+        if root != (tokens or self.tokens)[-1]:
+            raise FailedPrecondition(f"root: token {root}, limit {(tokens or self.tokens)[-1]}")
+        if base_len > self.limit:
+            raise FailedPrecondition(f"base_len: {base_len}, limit {self.limit} by prompt and max_tokens")
+        if self.tree is not None:
+            first = self.base_len - 1  # the root's row; node i has row first + i
+            self.cache.keep(first + 1, [first + node for node in kept])
+        self.tokens += tokens
+        self.round = round_
+        self.tree = None
+
+    def _path(self, commit: Commit | None) -> tuple[int, ...]:
+        if (commit is None) != (self.tree is None):
+            verb = "is missing behind" if commit is None else "has nothing to decide without"
+            raise FailedPrecondition(f"commit: {verb} a verified tree")
+        if commit is None or self.tree is None:
+            return ()
+        parent = 0
+        for node in commit.accepted:
+            if not 0 < node < len(self.tree) or self.tree.parents[node] != parent:
+                raise FailedPrecondition(f"commit.accepted: {list(commit.accepted)} is no path of the last tree")
+            parent = node
+        return commit.accepted
+
+    def check_room(self, tree: TokenTree, context_length: int) -> None:
+        """Raises InvalidArgument where the tree's deepest node would lie outside the model's context."""
+        if self.base_len + tree.depth > context_length:
+            raise InvalidArgument(
+                f"tree: depth {tree.depth} at {self.base_len} tokens, limit {context_length} tokens of context"
+            )
+
+    def sample(self, p: Probabilities, position: int) -> int:
+        """A token of p [V] for the place behind `position` tokens: by the seed's noise, or by the OS's."""
+        if self.sampling.seed is not None:
+            return seeded_draw(p, self.sampling.seed, self.sampling.choice, position)
+        return draw(p, self.rng.random())
+
+    def sample_outside(self, p: Probabilities, ids: Ids) -> tuple[int, float]:
+        """A token of p [V] outside `ids` [m], or -1, and the mass there (summed, not 1 minus the rest)."""
+        outside = p.copy()
+        outside[ids] = 0.0
+        mass = float(outside.sum())
+        return (draw(outside, self.rng.random()) if mass > 0.0 else -1), mass
+
+

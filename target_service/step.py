@@ -1,0 +1,113 @@
+"""One step: the rows of many sessions through one forward, and the evidence of those that are due for it.
+
+Runs on the engine's torch thread and touches nothing but the caches of the sessions in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from outrider.core.round import Features, Ids, NodeEvidence
+from outrider.core.tree import TokenTree
+from outrider.models.causal_lm import CausalLM, Segment
+from target_service.evidence import gather, walked
+from target_service.session import FeatureRequest, Session
+
+
+@dataclass(frozen=True)
+class Work:
+    """A session's rows in a step. Evidence is due for the nodes of `tree`, its last rows; for none in mid-prefill."""
+
+    session: Session
+    tokens: Sequence[int]
+    parents: Sequence[int]
+    tree: TokenTree | None
+    supports: Mapping[int, Ids] = field(default_factory=dict)
+    tree_exact: bool = True
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step found for one Work; empty but for features in mid-prefill."""
+
+    samples: tuple[int, ...] = ()
+    nodes: Mapping[int, NodeEvidence] = field(default_factory=dict)
+    walked: tuple[int, ...] = ()
+    features: Features | None = None
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Outcomes in the order of the works, and the step's time."""
+
+    outcomes: Sequence[Outcome]
+    rows: int
+    started: float
+    forward_us: int
+
+
+def run(model: CausalLM, works: Sequence[Work]) -> StepResult:
+    """Runs one step; every session's cache grows by the rows of its work."""
+    started = time.perf_counter()
+    taps = sorted({tap for work in works if work.session.features for tap in work.session.features.taps})
+    starts = [work.session.cache.length for work in works]
+    segments = [Segment(w.session.cache, w.tokens, w.parents, w.tree_exact) for w in works]
+    with torch.inference_mode():
+        hidden = model.forward(segments, taps)
+        ends = torch.tensor([len(work.tokens) for work in works]).cumsum(0).tolist()
+        due = [row for work, end in zip(works, ends, strict=True) for row in _due(work, end)]
+        logits = model.logits(hidden.states[due]) if due else hidden.states.new_empty((0, model.vocab_size))
+        outcomes: list[Outcome] = []
+        used = 0
+        for work, start, end in zip(works, starts, ends, strict=True):
+            rows = len(_due(work, end))
+            tapped = None if hidden.taps is None else hidden.taps[end - len(work.tokens) : end]
+            outcomes.append(_outcome(work, start, logits[used : used + rows], tapped, taps))
+            used += rows
+    forward_us = int((time.perf_counter() - started) * 1e6)
+    return StepResult(outcomes, ends[-1], started, forward_us)
+
+
+def _due(work: Work, end: int) -> range:
+    """Packed row indices whose logits are needed."""
+    return range(end - len(work.tree), end) if work.tree is not None else range(0)
+
+
+def _outcome(
+    work: Work, start: int, logits: torch.Tensor, tapped: torch.Tensor | None, taps: Sequence[int]
+) -> Outcome:
+    session, wanted = work.session, work.session.features
+    if work.tree is None:
+        rows = range(len(work.tokens))
+        return Outcome(features=_features(wanted, session, start, rows, tapped, taps))
+    samples, nodes = gather(session, work.tree, logits, work.supports)
+    kept = walked(work.tree, samples, work.supports)
+    in_front = len(work.tokens) - len(work.tree)  # rows of the prompt in the same chunk as the root
+    rows_kept = [*range(in_front), *(in_front + node for node in kept)]
+    return Outcome(samples, nodes, kept, _features(wanted, session, start, rows_kept, tapped, taps))
+
+
+def _features(
+    wanted: FeatureRequest | None,
+    session: Session,
+    start: int,
+    rows: Sequence[int],
+    tapped: torch.Tensor | None,
+    taps: Sequence[int],
+) -> Features | None:
+    """Feature rows [len(rows), taps x hidden] of one work, those in front of the prompt's window left out."""
+    if wanted is None or tapped is None:
+        return None
+    if session.round == 0 and wanted.window:
+        skip = len(session.tokens) - wanted.window - start
+        rows, start = rows[max(skip, 0) :], start + max(skip, 0)
+    if not rows:
+        return None
+    width = tapped.shape[1] // len(taps)
+    columns = torch.cat([torch.arange(width) + taps.index(tap) * width for tap in wanted.taps])
+    chosen = tapped[list(rows)][:, columns].to(torch.bfloat16).contiguous()
+    return Features(start, chosen.shape[0], chosen.shape[1], chosen.view(torch.uint8).cpu().numpy().tobytes())
