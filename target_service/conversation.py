@@ -102,28 +102,19 @@ class Conversation:
 
     async def _pass(self, tree: TokenTree, supports: dict[int, Ids], *, tree_exact: bool) -> None:
         session = self._session
-        rows: list[Features] = []
-        pending = asyncio.ensure_future(
-            self._engine.verify(session, tree, supports, tree_exact, rows.append)
-        )
+        parts: asyncio.Queue[Features | None] = asyncio.Queue()
+        verify = self._engine.verify(session, tree, supports, tree_exact, parts.put_nowait)
+        pending = asyncio.create_task(verify)
+        pending.add_done_callback(lambda _: parts.put_nowait(None))
         try:
-            if session.features is not None:
-                await self._send_features(rows, pending)
+            while (rows := await parts.get()) is not None:  # as each prefill chunk ends
+                for part in _split(rows):
+                    await self._write(features=features_to_proto(part))
             evidence = await pending
         finally:
             pending.cancel()
-        for part in rows:
-            await self._write(features=features_to_proto(part))
         message = evidence_to_proto(session.round, session.base_len, evidence, list(supports))
         await self._write(evidence=message)
-
-    async def _send_features(self, rows: list[Features], pending: asyncio.Future[Any]) -> None:
-        """Ships the prompt's feature rows as each chunk ends rather than all with the evidence."""
-        while not pending.done():
-            await asyncio.wait([pending], timeout=0.01)
-            while rows:
-                for part in _split(rows.pop(0)):
-                    await self._write(features=features_to_proto(part))
 
     async def _free_run(self, request: target_pb2.FreeRun) -> bool:
         """Runs until the run ends; False where the stream ended first."""
