@@ -1,0 +1,83 @@
+"""How a drafter takes the children of a node from its logits; one strategy for each kind of request.
+
+Under Match the drafter proposes what the target would draw if q were p: the argmax, or that of log q plus
+the target's own noise. Under Rejection it draws from q~ and declares q~.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from outrider.core.acceptance import draw_without_replacement
+from outrider.core.coupling import gumbel
+from outrider.core.round import Budget, Probabilities, SamplingParams, TruncatedDistribution
+from outrider.core.sampling import Logits, probabilities, truncate
+
+# Seeded candidates: the argmax lies outside them with the mass that q has there, which only costs acceptance.
+_SEEDED_CANDIDATES = 1024
+
+
+@dataclass(frozen=True)
+class Children:
+    """Tokens of a node's children, best or first drawn in front, and q~ where they were drawn."""
+
+    tokens: list[int]
+    drawn_from: TruncatedDistribution | None = None
+
+
+NONE = Children([])
+
+# (logits [V], number of children, tokens before the child, budget) -> children
+Choose = Callable[[Logits, int, int, Budget], Children]
+
+
+def strategy(sampling: SamplingParams, rng: np.random.Generator) -> Choose:
+    """How to choose for a request with these parameters; `rng` serves requests that draw."""
+    if sampling.greedy:
+        return _greedy
+    if sampling.draws:
+        return lambda logits, count, position, budget: _drawn(logits, count, budget, sampling, rng)
+    return lambda logits, count, position, budget: _seeded(logits, count, position, budget, sampling)
+
+
+def _greedy(logits: Logits, count: int, position: int, budget: Budget) -> Children:
+    if budget.p_min > 0.0 and probabilities(logits, SamplingParams()).max() < budget.p_min:
+        return NONE
+    if count == 1:
+        return Children([int(np.argmax(logits))])
+    return Children(_best(np.arange(logits.size), logits, count))
+
+
+def _seeded(logits: Logits, count: int, position: int, budget: Budget, sampling: SamplingParams) -> Children:
+    q = probabilities(logits, sampling)
+    if q.max() < budget.p_min or sampling.seed is None:
+        return NONE
+    ids = np.flatnonzero(q)
+    if ids.size > _SEEDED_CANDIDATES:
+        ids = ids[np.argpartition(q[ids], -_SEEDED_CANDIDATES)[-_SEEDED_CANDIDATES:]]
+    scores = np.log(q[ids]) + gumbel(sampling.seed, sampling.choice, position, ids)
+    return Children(_best(ids, scores, count))
+
+
+def _drawn(
+    logits: Logits, count: int, budget: Budget, sampling: SamplingParams, rng: np.random.Generator
+) -> Children:
+    q = probabilities(logits, sampling)
+    # The stop depends on q's maximum alone: looking at the draw first would bias what is submitted.
+    if q.max() < budget.p_min or budget.m < 1:
+        return NONE
+    q_cut = truncate(q, budget.m)
+    return Children(draw_without_replacement(q_cut, count, rng), q_cut)
+
+
+def _best(ids: npt.NDArray[np.int64], scores: Probabilities | Logits, count: int) -> list[int]:
+    """The `count` ids of greatest score, best first; the lowest id of equals, as in the target."""
+    if count < ids.size:
+        kept = scores >= np.partition(scores, -count)[-count]
+        ids, scores = ids[kept], scores[kept]
+    order = np.lexsort((ids, -scores))
+    return [int(token) for token in ids[order[:count]]]

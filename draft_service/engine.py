@@ -1,0 +1,234 @@
+"""Drafts for many sessions at once: prefill in slices, proposals in batches, all of it on one thread."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+from draft_service.session import DrafterFailed, EngineStopped, Request, Session
+from outrider.core.round import Budget, Proposal, SamplingParams
+from outrider.drafting.base import Drafter, DraftSession
+
+logger = logging.getLogger(__name__)
+
+
+class EngineFull(RuntimeError):
+    """The engine has as many sessions as it may have."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of the engine and of what a request may ask for.
+
+    prefill_rows: prompt tokens worked off between two batches of proposals: the longest that a long prompt
+        delays other sessions.
+    queue: requests of one session that may wait.
+    """
+
+    max_sessions: int = 64
+    max_depth: int = 16
+    max_nodes: int = 64
+    max_m: int = 256
+    prefill_rows: int = 128
+    queue: int = 32
+
+
+class DraftEngine:
+    """Sessions of several drafters, worked by one task on the event loop and one thread behind it.
+
+    A step applies waiting requests, drafts for all sessions that wait, one batch a drafter, then prefills one
+    slice of one session. An exception of a drafter fails only the session that it was working for.
+    """
+
+    def __init__(self, drafters: Mapping[str, Drafter], limits: Limits | None = None) -> None:
+        self.drafters = drafters
+        self.limits = limits or Limits()
+        self.sessions_total = 0
+        self._sessions: set[Session] = set()
+        self._prefilling: deque[Session] = deque()
+        self._work = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="draft")
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def live_sessions(self) -> int:
+        """Sessions open now."""
+        return len(self._sessions)
+
+    async def start(self) -> None:
+        """Runs each drafter once, so that the first request finds warm kernels, then takes sessions."""
+        loop = asyncio.get_running_loop()
+        for drafter in self.drafters.values():
+            await loop.run_in_executor(self._thread, _warm_up, drafter)
+        self._task = loop.create_task(self._run())
+        self._task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        """Fails the sessions that are left and frees everything."""
+        if self._task is not None:
+            self._task.cancel()
+        for session in list(self._sessions):
+            session.fail(EngineStopped("the draft service stops"))
+            self.close(session)
+        await asyncio.to_thread(self._thread.shutdown)
+
+    def open(self, method: str, prompt: Sequence[int], sampling: SamplingParams) -> Session:
+        """A new session; its prompt is worked off in the background.
+
+        Raises:
+            KeyError: there is no such drafter.
+            EngineFull: max_sessions are open.
+        """
+        drafter = self.drafters[method]
+        if len(self._sessions) >= self.limits.max_sessions:
+            raise EngineFull(f"sessions: {len(self._sessions)} open, limit {self.limits.max_sessions}")
+        session = Session(drafter, prompt, sampling, self.limits.queue, self._work.set)
+        self._sessions.add(session)
+        self._prefilling.append(session)
+        self.sessions_total += 1
+        self._work.set()
+        return session
+
+    def close(self, session: Session) -> None:
+        """Forgets the session at once and frees what it holds behind the thread's current job."""
+        if session in self._sessions:
+            self._sessions.remove(session)
+            session.closed = True
+            self._thread.submit(_close, session).add_done_callback(_log_failure)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            logger.critical("the draft engine failed", exc_info=error)
+            for session in self._sessions:
+                session.fail(EngineStopped("the draft engine failed"))
+
+    async def _run(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while await self._step():
+                pass
+
+    async def _step(self) -> bool:
+        """Whether there was anything to do."""
+        applied = await self._apply()
+        drafted = await self._draft_waiting()
+        prefilled = await self._prefill_slice()
+        return applied or drafted or prefilled
+
+    async def _apply(self) -> bool:
+        """Applies the tokens of all waiting requests."""
+        opened = [session for session in self._sessions if session.drafting and not session.closed]
+        taken = [(session, requests) for session in opened if (requests := session.take())]
+        jobs = [self._submit(_observe, session, requests) for session, requests in taken]
+        if jobs:
+            await asyncio.wait(jobs)
+        for (session, requests), job in zip(taken, jobs, strict=True):
+            if error := job.exception():
+                self._fail(session, error)
+            elif session.prefilled and sum(len(r.new_tokens) for r in requests) > self.limits.prefill_rows:
+                session.prefilled = False
+                self._prefilling.append(session)
+        return bool(jobs)
+
+    async def _draft_waiting(self) -> bool:
+        waiting: dict[Drafter, list[Session]] = {}
+        for session in self._sessions:
+            if session.prefilled and session.newest is not None and not session.closed:
+                waiting.setdefault(session.drafter, []).append(session)
+        for drafter, sessions in waiting.items():
+            await self._draft(drafter, sessions)
+        return bool(waiting)
+
+    async def _draft(self, drafter: Drafter, sessions: Sequence[Session]) -> None:
+        """One batch; where it fails, each of its sessions alone, so that only the culprit is lost."""
+        now = time.perf_counter()
+        batch = [(s, s.newest) for s in sessions if s.newest is not None and not s.closed]
+        if not batch:
+            return
+        pairs = [(session.drafting, request.budget_at(now)) for session, request in batch]
+        job = self._submit(_propose, drafter, pairs)
+        await asyncio.wait([job])
+        error = job.exception()
+        if error is None:
+            draft_us = _microseconds(time.perf_counter() - now)
+            for (session, request), proposal in zip(batch, job.result(), strict=True):
+                queue_us = _microseconds(now - request.arrived)
+                session.answer(replace(proposal, draft_us=draft_us, queue_us=queue_us))
+        elif len(batch) == 1:
+            self._fail(batch[0][0], error)
+        else:
+            for session, _ in batch:
+                await self._draft(drafter, [session])
+
+    async def _prefill_slice(self) -> bool:
+        if not self._prefilling:
+            return False
+        session = self._prefilling.popleft()
+        if session.closed:
+            return True
+        job = self._submit(_prefill, session, self.limits.prefill_rows)
+        await asyncio.wait([job])
+        if error := job.exception():
+            self._fail(session, error)
+        elif job.result():
+            session.prefilled = True
+            session.greet()
+        else:
+            self._prefilling.append(session)
+        return True
+
+    def _submit(self, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        return asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+    def _fail(self, session: Session, error: BaseException) -> None:
+        logger.error("drafter %s failed", session.drafter.method, exc_info=error)
+        session.fail(DrafterFailed(f"drafter {session.drafter.method} failed"))
+
+
+def _warm_up(drafter: Drafter) -> list[Proposal]:
+    session = drafter.open([0, 0], SamplingParams(temperature=0.0))
+    drafter.prefill(session)
+    proposals = drafter.propose([(session, Budget(2, 2))])
+    drafter.close(session)
+    return proposals
+
+
+def _propose(drafter: Drafter, batch: Sequence[tuple[DraftSession, Budget]]) -> list[Proposal]:
+    proposals = drafter.propose(batch)
+    if len(proposals) != len(batch):
+        raise RuntimeError(f"{len(proposals)} proposals for {len(batch)} sessions")
+    return proposals
+
+
+def _prefill(session: Session, rows: int) -> bool:
+    if session.drafting is None:
+        session.drafting = session.drafter.open(session.prompt, session.sampling)
+    return session.drafter.prefill(session.drafting, rows)
+
+
+def _observe(session: Session, requests: Sequence[Request]) -> None:
+    if session.drafting is not None:
+        for request in requests:
+            session.drafter.observe(session.drafting, request.new_tokens, request.features, request.samples)
+
+
+def _close(session: Session) -> None:
+    if session.drafting is not None:
+        session.drafter.close(session.drafting)
+        session.drafting = None
+
+
+def _log_failure(job: Future[None]) -> None:
+    if error := job.exception():
+        logger.error("a drafter could not close a session", exc_info=error)
+
+
+def _microseconds(seconds: float) -> int:
+    return max(0, round(seconds * 1e6))

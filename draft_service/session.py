@@ -1,0 +1,133 @@
+"""A session between the stream that feeds it and the engine that drafts for it; no grpc, no torch."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from outrider.core.round import Budget, Features, Proposal, SamplingParams
+from outrider.drafting.base import Drafter, DraftSession
+
+
+class DrafterFailed(RuntimeError):
+    """A drafter raised while it worked for this session; the log has the traceback."""
+
+
+class EngineStopped(RuntimeError):
+    """The engine was stopped while the session lived."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was committed since the last request, and what the next proposal may cost."""
+
+    round: int
+    base_len: int
+    new_tokens: Sequence[int]
+    budget: Budget
+    features: Sequence[Features] = ()
+    samples: Sequence[int] = ()
+    arrived: float = field(default_factory=time.perf_counter)
+
+    def budget_at(self, now: float) -> Budget:
+        """The budget less the time that the request has waited."""
+        return replace(self.budget, time_left_s=self.budget.time_left_s - (now - self.arrived))
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """The prompt is worked off."""
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A proposal for the request that it names."""
+
+    request: Request
+    proposal: Proposal
+
+
+Reply = Prefilled | Drafted
+
+
+class Session:
+    """One stream's session. All methods run on the event loop.
+
+    Newer requests win: the engine applies the tokens of all that wait and drafts for the newest alone.
+    Requests wait in a bounded queue; when it is full, `submit` waits, and with it the stream.
+    """
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        prompt: Sequence[int],
+        sampling: SamplingParams,
+        bound: int,
+        wake: Callable[[], None],
+    ) -> None:
+        self.drafter = drafter
+        self.prompt = prompt
+        self.sampling = sampling
+        self.drafting: DraftSession | None = None
+        self.newest: Request | None = None
+        self.prefilled = False
+        self.closed = False
+        self.greeted = False
+        self._wake = wake
+        self._ending = False
+        self._requests: asyncio.Queue[Request] = asyncio.Queue(bound)
+        # At most one reply for each request, and the stream reads them as they come.
+        self._replies: asyncio.Queue[Reply | Exception | None] = asyncio.Queue()
+
+    async def submit(self, request: Request) -> None:
+        """Hands a request over; waits while the queue is full."""
+        await self._requests.put(request)
+        self._wake()
+
+    def finish(self) -> None:
+        """No further request will come: `replies` ends behind the last answer that is due."""
+        self._ending = True
+        self._end_if_idle()
+
+    async def replies(self) -> AsyncIterator[Reply]:
+        """What the engine answers, until `finish`.
+
+        Raises:
+            DrafterFailed, EngineStopped: no further answer will come.
+        """
+        while (reply := await self._replies.get()) is not None:
+            if isinstance(reply, Exception):
+                raise reply
+            yield reply
+
+    def take(self) -> list[Request]:
+        """Takes all waiting requests; the last one is the newest."""
+        taken = [self._requests.get_nowait() for _ in range(self._requests.qsize())]
+        if taken:
+            self.newest = taken[-1]
+        return taken
+
+    def greet(self) -> None:
+        """Answers the Open, once."""
+        if not self.greeted:
+            self.greeted = True
+            self._replies.put_nowait(Prefilled())
+        self._end_if_idle()
+
+    def answer(self, proposal: Proposal) -> None:
+        """Answers the newest request."""
+        if self.newest is not None:
+            self._replies.put_nowait(Drafted(self.newest, proposal))
+            self.newest = None
+        self._end_if_idle()
+
+    def fail(self, error: Exception) -> None:
+        """Ends the session with an error."""
+        self.closed = True
+        self._replies.put_nowait(error)
+
+    def _end_if_idle(self) -> None:
+        if self._ending and self.greeted and self.newest is None and self._requests.empty():
+            self._replies.put_nowait(None)
