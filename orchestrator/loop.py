@@ -1,0 +1,158 @@
+"""The round loop: draft, verify, decide, emit. Everything that makes the text lives behind two Protocols.
+
+Tokens that were yielded are committed. A free run (K=0) is taken whenever the controller says so, the drafter is not
+ready, or one token remains; it hands over between any two tokens.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from outrider.core.acceptance import Decision, Kind, Uniform, decide
+from outrider.core.round import Budget, Commit, Evidence, Features, Proposal
+from outrider.core.tree import TokenTree
+from orchestrator.peers import Committed, Controller, Drafter, Verifier
+from orchestrator.report import Report
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where a text ends: behind max_tokens tokens, or behind a stop id."""
+
+    max_tokens: int
+    stop_ids: tuple[int, ...] = ()
+    tree_exact: bool = True
+
+
+class Loop:
+    """One request's generation.
+
+    Args:
+        prompt: token ids [n], at least one.
+        drafter: None where there is nothing to speculate with.
+        uniform: numbers in [0, 1) for the Rejection rule, drawn by nobody else.
+        report: filled as the rounds go by.
+    """
+
+    def __init__(
+        self,
+        prompt: list[int],
+        limits: Limits,
+        verifier: Verifier,
+        drafter: Drafter | None,
+        controller: Controller,
+        uniform: Uniform,
+        report: Report,
+    ) -> None:
+        self._tokens = list(prompt)
+        self._end = len(prompt) + limits.max_tokens
+        self._limits = limits
+        self._verifier = verifier
+        self._drafter = drafter
+        self._controller = controller
+        self._uniform = uniform
+        self._report = report
+        self._commit: Commit | None = None
+
+    async def run(self) -> AsyncIterator[Committed]:
+        """Yields tokens as they are committed, the prefill's first."""
+        empty = Proposal(TokenTree.root_only(self._tokens[-1]), "")
+        yield self._settle(empty, await self._verifier.prefill())
+        while not self._finished:
+            budget = self._budget()
+            if budget is None:
+                async with aclosing(self._free_run()) as run:
+                    async for committed in run:
+                        yield committed
+            else:
+                proposal = await self._propose(budget)
+                committed = self._settle(proposal, await self._verify(proposal))
+                accepted = committed.kinds.count(Kind.ACCEPTED)
+                self._report.add_round(proposal.method, proposal.tree, accepted, len(committed.tokens))
+                yield committed
+
+    @property
+    def _finished(self) -> bool:
+        return len(self._tokens) >= self._end or self._tokens[-1] in self._limits.stop_ids
+
+    def _budget(self) -> Budget | None:
+        if self._drafter is None or not self._drafter.ready:
+            return None
+        return self._controller.choose(self._end - len(self._tokens))
+
+    async def _propose(self, budget: Budget) -> Proposal:
+        assert self._drafter is not None
+        started = time.perf_counter()
+        proposal = await self._drafter.propose(budget)
+        self._report.add_draft(proposal, time.perf_counter() - started)
+        return proposal or Proposal(TokenTree.root_only(self._tokens[-1]), self._drafter.method)
+
+    async def _verify(self, proposal: Proposal) -> Evidence:
+        started = time.perf_counter()
+        supports = {node: q.ids for node, q in proposal.drawn_from.items()}
+        evidence = await self._verifier.verify(
+            len(self._tokens), self._commit, proposal.tree, supports, self._limits.tree_exact
+        )
+        self._report.add_verify(evidence, time.perf_counter() - started)
+        return evidence
+
+    def _settle(self, proposal: Proposal, evidence: Evidence) -> Committed:
+        """Decides a tree, commits, and tells the drafter. EOS within the path ends it there."""
+        tree = proposal.tree
+        decision = decide(tree, proposal.drawn_from, evidence, self._uniform)
+        self._commit = Commit(decision.accepted, decision.emitted)
+        tokens = [*(tree.tokens[node] for node in decision.accepted), decision.emitted]
+        kinds = [*(Kind.ACCEPTED for _ in decision.accepted), decision.kind]
+        stop = next((i for i, token in enumerate(tokens) if token in self._limits.stop_ids), len(tokens))
+        tokens, kinds = tokens[: stop + 1], kinds[: stop + 1]
+        if self._drafter is not None:
+            features = [*self._verifier.take_features(), *_accepted_rows(evidence, decision)]
+            samples = evidence.samples if self._drafter.wants_samples else ()
+            self._drafter.observe(tokens, features, samples)
+        return self._extend(tokens, kinds)
+
+    async def _free_run(self) -> AsyncIterator[Committed]:
+        left = self._end - len(self._tokens)
+        halted = False
+        run = self._verifier.free_run(
+            len(self._tokens), self._commit, self._tokens[-1], left, self._limits.stop_ids
+        )
+        self._commit = None
+        started = time.perf_counter()
+        async with aclosing(run) as chunks:  # type: ignore[type-var]
+            async for chunk in chunks:
+                now = time.perf_counter()
+                self._report.passes += len(chunk.tokens)
+                self._report.verify_wait_us += int((now - started) * 1e6)
+                self._report.verify_us += chunk.forward_us
+                self._report.queue_us += chunk.queue_us
+                started = now
+                if self._drafter is not None:
+                    self._drafter.observe(chunk.tokens, (), ())
+                yield self._extend(list(chunk.tokens), [Kind.PLAIN] * len(chunk.tokens))
+                if not halted and not self._finished and self._budget() is not None:
+                    halted = True
+                    await self._verifier.halt()
+
+    def _extend(self, tokens: list[int], kinds: list[Kind]) -> Committed:
+        self._tokens += tokens
+        return Committed(tuple(tokens), tuple(kinds), self._finished)
+
+
+def _accepted_rows(evidence: Evidence, decision: Decision) -> list[Features]:
+    """The feature rows of the root and the accepted nodes, out of those that the target sent."""
+    features = evidence.features
+    if features is None:
+        return []
+    if not evidence.walked:
+        return [features]
+    wanted = {0, *decision.accepted}
+    in_front = features.rows - len(evidence.walked)  # rows of the prompt in the root's chunk
+    size = 2 * features.width
+    kept = [*range(in_front)]
+    kept += [in_front + row for row, node in enumerate(evidence.walked) if node in wanted]
+    data = b"".join(features.data[row * size : (row + 1) * size] for row in kept)
+    return [Features(features.start, len(kept), features.width, data)]

@@ -1,0 +1,100 @@
+"""The two Protocols that the decode loop is written against, and what it hands the caller.
+
+`orchestrator.remote` implements them over gRPC; tests implement them in one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from outrider.core.acceptance import Kind
+from outrider.core.round import Budget, Commit, Evidence, Features, Ids, Proposal
+from outrider.core.tree import TokenTree
+
+
+class PeerLost(Exception):
+    """A peer's stream broke; what was committed stays committed."""
+
+
+@dataclass(frozen=True)
+class RunTokens:
+    """Tokens that the target committed in a free run, and its time."""
+
+    tokens: tuple[int, ...]
+    queue_us: int = 0
+    forward_us: int = 0
+
+
+@dataclass(frozen=True)
+class Committed:
+    """Tokens committed in one go and the kind of each; `finished` with the last ones."""
+
+    tokens: tuple[int, ...]
+    kinds: tuple[Kind, ...]
+    finished: bool
+
+
+class Verifier(Protocol):
+    """One session on a target replica."""
+
+    @property
+    def round_bytes(self) -> int:
+        """Serialised bytes of all VerifyRequests and Evidences so far, features apart."""
+
+    async def prefill(self) -> Evidence:
+        """Evidence of the prompt's last token; called once, first."""
+
+    async def verify(
+        self, base_len: int, commit: Commit | None, tree: TokenTree, supports: Mapping[int, Ids], tree_exact: bool
+    ) -> Evidence:
+        """Evidence for `tree`, whose root is token number base_len; `commit` is absent behind a free run."""
+
+    def free_run(
+        self, base_len: int, commit: Commit | None, root: int, max_tokens: int, stop_ids: Sequence[int]
+    ) -> AsyncIterator[RunTokens]:
+        """Lets the target commit by itself up to max_tokens; ends behind a stop id, max_tokens or `halt`."""
+
+    async def halt(self) -> None:
+        """Ends a free run soon: its iterator still yields what was committed meanwhile."""
+
+    def take_features(self) -> list[Features]:
+        """Feature rows that came in front of the last evidence, each once."""
+
+
+class Drafter(Protocol):
+    """One session on a draft replica. It may be slow, absent or dead; it never raises for that."""
+
+    @property
+    def method(self) -> str:
+        """The drafter that the session opened with."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether a proposal may be asked for now."""
+
+    @property
+    def wants_samples(self) -> bool:
+        """Whether `observe` should be given the target's samples."""
+
+    @property
+    def late(self) -> int:
+        """Proposals that came too late and were dropped."""
+
+    @property
+    def round_bytes(self) -> int:
+        """Serialised bytes of all DraftRequests and Proposals so far, features apart."""
+
+    def observe(self, tokens: Sequence[int], features: Sequence[Features], samples: Sequence[int]) -> None:
+        """Tokens were committed, the new root last; they ride in the next request."""
+
+    async def propose(self, budget: Budget) -> Proposal | None:
+        """A tree behind the last observed token; None where it came too late or not at all."""
+
+
+class Controller(Protocol):
+    """Chooses what the next round may draft."""
+
+    def choose(self, remaining: int) -> Budget | None:
+        """A budget, or None for K=0, with `remaining` tokens still allowed."""
