@@ -61,7 +61,8 @@ PY
 }
 
 install_all() {
-    local pip=("$VENV/bin/python" -m pip --disable-pip-version-check install --quiet)
+    local pip=("$VENV/bin/python" -m pip --disable-pip-version-check install)
+    [ -t 2 ] || pip+=(-qq)  # progress bars are for people
     if ! torch_is_there; then
         if [ -z "${OUTRIDER_TORCH:-}" ] && [ ! -e /dev/nvidiactl ]; then
             say "no NVIDIA GPU here. If pip starts to fetch CUDA packages, a CPU build saves gigabytes:"
