@@ -50,7 +50,7 @@ def one_token() -> list[Prompt]:
     return [Prompt("one_token", text) for text in ("The", "Once", "I", "\n", "def", "1")]
 
 
-def long(count: int = 2, words: int = 1180) -> list[Prompt]:
+def long(count: int = 2, words: int = 1210) -> list[Prompt]:
     """`count` prompts of at least `words` words: about 1,500 tokens of the default target's tokenizer.
 
     Each chains the summary texts, from another start, as often as needed; so text that occurred before comes

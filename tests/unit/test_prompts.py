@@ -44,4 +44,4 @@ def test_a_slice_of_six_has_every_kind_in_it() -> None:
 def test_long_prompts_differ_and_reach_their_length() -> None:
     first, second = prompts.long(2)
     assert first.prompt != second.prompt
-    assert all(1180 <= len(prompt.prompt.split()) <= 1260 for prompt in (first, second))
+    assert all(1210 <= len(prompt.prompt.split()) <= 1290 for prompt in (first, second))
