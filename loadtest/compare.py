@@ -17,9 +17,15 @@ from rich.console import Console
 from loadtest import machine, report
 from outrider import Client
 from outrider.cli.cluster import Cluster
+from outrider.cli.console import ending_well
+from outrider.cli.processes import ClusterError
 
 LOCUSTFILE = Path(__file__).parent / "locustfile.py"
 STOP_S = 120  # requests that are running when the time is over may end
+
+
+class LoadtestError(ClusterError):
+    """A run gave no figures; the message is for the user."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ def run_cell(load: Load, users: int, speculation: bool, folder: Path) -> report.
     """One Locust process from start to end.
 
     Raises:
-        RuntimeError: it stored no samples; the message has its last lines.
+        LoadtestError: it stored no samples; the message has its last lines.
     """
     samples = folder / f"{users}-{speculation}.json"
     command = [
@@ -56,7 +62,9 @@ def run_cell(load: Load, users: int, speculation: bool, folder: Path) -> report.
     limit_s = load.seconds + STOP_S + 60
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     if not samples.exists():
-        raise RuntimeError(f"locust stored no samples (exit status {done.returncode}): {done.stderr[-2000:]}")
+        raise LoadtestError(
+            f"locust stored no samples (status {done.returncode}): {done.stderr[-2000:]}"
+        )
     return report.summarise(users, speculation, *report.read_samples(samples))
 
 
@@ -99,7 +107,7 @@ def main(
 ) -> None:
     """Compares the same load with and without speculation; exit status 1 where a request failed."""
     console = Console()
-    with serving(address, target, dtype) as served:
+    with ending_well(), serving(address, target, dtype) as served:
         load = Load(served, seconds, max_tokens, temperature, method, k, prompts)
         cells = compare(load, users or [1, 8], console)
         with Client(served) as client:

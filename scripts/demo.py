@@ -5,14 +5,17 @@ Exit status 1 where a text with speculation is not the text that the target writ
 
 from __future__ import annotations
 
-import sys
 import time
+from functools import partial
+
+import typer
+from rich.console import Console
+from rich.table import Table
 
 from outrider import Client
 from outrider.cli.cluster import Cluster
+from outrider.cli.console import ending_well
 from outrider.results import GenerationResult
-from rich.console import Console
-from rich.table import Table
 
 PROMPT = (
     "The farmer had a dog, a cat and a goat. The dog slept in the yard, the cat slept in the barn, "
@@ -70,15 +73,17 @@ def demo(client: Client, console: Console) -> bool:
     return good
 
 
-def main() -> int:
-    """Exit status."""
+def main() -> None:
+    """Starts the cluster, compares, stops it; exit status 1 where a text differs."""
     console = Console()
-    console.print("Starting the services; the first time, the model is fetched.")
-    with Cluster() as cluster, Client(cluster.address) as client:
-        good = demo(client, console)
-    console.print("All texts are the same." if good else "[red]Something is wrong, see above.[/red]")
-    return 0 if good else 1
+    say = partial(console.print, style="dim")
+    with ending_well():
+        with Cluster(say=say) as cluster, Client(cluster.address) as client:
+            good = demo(client, console)
+        console.print("All texts are the same." if good else "[red]Something is wrong, see above.[/red]")
+    if not good:
+        raise typer.Exit(1)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)
