@@ -32,7 +32,7 @@ def timed(client: Client, speculative: dict[str, object]) -> tuple[GenerationRes
 
 
 def row(result: GenerationResult, rate: float, plain: GenerationResult, plain_rate: float) -> list[str]:
-    """Cells behind the method's name."""
+    """Cells behind the method and K; accepted is out of drafted, length is tokens per round."""
     spec = result.speculation
     same = "yes" if result.token_ids == plain.token_ids and result.text == plain.text else "NO"
     return [
@@ -52,14 +52,14 @@ def demo(client: Client, console: Console) -> bool:
     timed(client, off)  # first use of the kernels
     plain, plain_rate = timed(client, off)
     table = Table(title=f"{info.model.name}, {info.model.numerics.dtype}, {TOKENS} greedy tokens")
-    for column in ("method", "tokens/s", "speed-up", "rounds", "accepted/drafted", "length", "same text"):
-        table.add_column(column, justify="left" if column == "method" else "right")
-    table.add_row("plain", *row(plain, plain_rate, plain, plain_rate))
+    for column in ("method", "K", "tokens/s", "speed-up", "rounds", "accepted", "length", "same text"):
+        table.add_column(column, justify="left" if column == "method" else "right", no_wrap=True)
+    table.add_row("plain", "0", *row(plain, plain_rate, plain, plain_rate))
     good = True
     for method in info.methods:
         depth = info.recommended_depths.get(method) or 4
         result, rate = timed(client, {"method": method, "n_max": depth, "n_min": depth})
-        table.add_row(f"{method}, K={depth}", *row(result, rate, plain, plain_rate))
+        table.add_row(method, str(depth), *row(result, rate, plain, plain_rate))
         if result.token_ids != plain.token_ids or result.text != plain.text:
             good = False
             console.print(f"[red]{method} wrote another text:[/red]", result.text, markup=True)
