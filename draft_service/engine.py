@@ -7,7 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,6 +51,7 @@ class DraftEngine:
         self.limits = limits or Limits()
         self.sessions_total = 0
         self._sessions: set[Session] = set()
+        self._closing: set[Session] = set()
         self._prefilling: deque[Session] = deque()
         self._work = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="draft")
@@ -58,8 +59,8 @@ class DraftEngine:
 
     @property
     def live_sessions(self) -> int:
-        """Sessions open now."""
-        return len(self._sessions)
+        """Sessions open now, and those closed whose memory is not free yet."""
+        return len(self._sessions) + len(self._closing)
 
     async def start(self) -> None:
         """Runs each drafter once, so that the first request finds warm kernels, then takes sessions."""
@@ -86,8 +87,8 @@ class DraftEngine:
             EngineFull: max_sessions are open.
         """
         drafter = self.drafters[method]
-        if len(self._sessions) >= self.limits.max_sessions:
-            raise EngineFull(f"sessions: {len(self._sessions)} open, limit {self.limits.max_sessions}")
+        if self.live_sessions >= self.limits.max_sessions:
+            raise EngineFull(f"sessions: {self.live_sessions} open, limit {self.limits.max_sessions}")
         session = Session(drafter, prompt, sampling, self.limits.queue, self._work.set)
         self._sessions.add(session)
         self._prefilling.append(session)
@@ -100,7 +101,13 @@ class DraftEngine:
         if session in self._sessions:
             self._sessions.remove(session)
             session.closed = True
-            self._thread.submit(_close, session).add_done_callback(_log_failure)
+            self._closing.add(session)
+            self._submit(_close, session).add_done_callback(lambda job: self._closed(session, job))
+
+    def _closed(self, session: Session, job: asyncio.Future[None]) -> None:
+        self._closing.remove(session)
+        if error := job.exception():
+            logger.error("drafter %s could not close a session", session.drafter.method, exc_info=error)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
@@ -140,7 +147,8 @@ class DraftEngine:
     async def _draft_waiting(self) -> bool:
         waiting: dict[Drafter, list[Session]] = {}
         for session in self._sessions:
-            if session.prefilled and session.newest is not None and not session.closed:
+            ready = session.prefilled and not session.closed and not session.behind
+            if ready and session.newest is not None:
                 waiting.setdefault(session.drafter, []).append(session)
         for drafter, sessions in waiting.items():
             await self._draft(drafter, sessions)
@@ -223,11 +231,6 @@ def _close(session: Session) -> None:
     if session.drafting is not None:
         session.drafter.close(session.drafting)
         session.drafting = None
-
-
-def _log_failure(job: Future[None]) -> None:
-    if error := job.exception():
-        logger.error("a drafter could not close a session", exc_info=error)
 
 
 def _microseconds(seconds: float) -> int:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import grpc
 import grpc.aio
 
+from draft_service.drafters.setup import Vocabulary
 from draft_service.engine import DraftEngine, EngineFull
 from draft_service.session import EngineStopped, Prefilled, Reply, Request, Session
 from outrider.drafting.base import Drafter
@@ -27,16 +28,6 @@ from outrider.v1 import draft_pb2, draft_pb2_grpc, types_pb2
 Context = grpc.aio.ServicerContext[draft_pb2.DraftMessage, draft_pb2.DraftReply]
 
 
-@dataclass(frozen=True)
-class ModelFacts:
-    """What the service says about the vocabulary that it drafts in, and about the model behind it."""
-
-    name: str
-    tokenizer_fingerprint: str
-    vocab_size: int
-    context_length: int
-
-
 @dataclass
 class _Stream:
     """What the checks of one stream remember: committed tokens and the last round."""
@@ -51,9 +42,9 @@ class DraftService(draft_pb2_grpc.DraftServicer):
 
     name = "outrider.v1.Draft"
 
-    def __init__(self, engine: DraftEngine, facts: ModelFacts) -> None:
+    def __init__(self, engine: DraftEngine, vocabulary: Vocabulary) -> None:
         self._engine = engine
-        self._facts = facts
+        self._vocabulary = vocabulary
 
     def register(self, server: grpc.aio.Server) -> None:
         """Adds the servicer."""
@@ -80,7 +71,7 @@ class DraftService(draft_pb2_grpc.DraftServicer):
         session = self._open(opened.open)
         stream = _Stream(session, len(session.prompt))
         reader = asyncio.create_task(self._read(request_iterator, stream))
-        reader.add_done_callback(lambda _: session.finish())
+        reader.add_done_callback(lambda task: _input_ended(task, session))
         try:
             async for reply in session.replies():
                 yield _reply_to_proto(reply, opened.open.method)
@@ -96,10 +87,10 @@ class DraftService(draft_pb2_grpc.DraftServicer):
         limits = self._engine.limits
         return draft_pb2.DraftInfo(
             model=types_pb2.ModelInfo(
-                name=self._facts.name,
-                tokenizer_fingerprint=self._facts.tokenizer_fingerprint,
-                vocab_size=self._facts.vocab_size,
-                context_length=self._facts.context_length,
+                name=self._vocabulary.name,
+                tokenizer_fingerprint=self._vocabulary.tokenizer_fingerprint,
+                vocab_size=self._vocabulary.size,
+                context_length=self._vocabulary.context_length,
             ),
             drafters=[_drafter_to_proto(drafter) for drafter in self._engine.drafters.values()],
             max_depth=limits.max_depth,
@@ -113,8 +104,8 @@ class DraftService(draft_pb2_grpc.DraftServicer):
         if message.method not in self._engine.drafters:
             known = ", ".join(self._engine.drafters)
             raise InvalidArgument(f"open.method: {message.method!r} is unknown, limit one of {known}")
-        check_range("open.prompt_ids: length", len(message.prompt_ids), 1, self._facts.context_length)
-        check_tokens("open.prompt_ids", message.prompt_ids, self._facts.vocab_size)
+        check_range("open.prompt_ids: length", len(message.prompt_ids), 1, self._vocabulary.context_length)
+        check_tokens("open.prompt_ids", message.prompt_ids, self._vocabulary.size)
         sampling = sampling_from_proto(message.sampling)
         try:
             return self._engine.open(message.method, tuple(message.prompt_ids), sampling)
@@ -130,7 +121,7 @@ class DraftService(draft_pb2_grpc.DraftServicer):
     def _check(self, message: draft_pb2.DraftRequest, stream: _Stream) -> Request:
         """The request, if it fits the session; the stream's round and length move on."""
         limits = self._engine.limits
-        check_tokens("request.new_tokens", message.new_tokens, self._facts.vocab_size)
+        check_tokens("request.new_tokens", message.new_tokens, self._vocabulary.size)
         if message.round <= stream.round:
             raise FailedPrecondition(f"request.round: {message.round}, limit above {stream.round}")
         length = stream.length + len(message.new_tokens)
@@ -139,6 +130,7 @@ class DraftService(draft_pb2_grpc.DraftServicer):
                 f"request.base_len: {message.base_len}, limit {length}: "
                 f"{stream.length} tokens of the session and {len(message.new_tokens)} new ones"
             )
+        check_range("request.base_len", length, 1, self._vocabulary.context_length)
         budget = budget_from_proto(message.budget, limits.max_depth, limits.max_nodes, limits.max_m)
         if message.budget.time_left_ms == 0:
             budget = replace(budget, time_left_s=math.inf)
@@ -152,6 +144,12 @@ class DraftService(draft_pb2_grpc.DraftServicer):
         )
         stream.round, stream.length = message.round, length
         return request
+
+
+def _input_ended(reader: asyncio.Task[None], session: Session) -> None:
+    if not reader.cancelled():
+        reader.exception()  # a stream that is cancelled meanwhile asks no more
+    session.finish()
 
 
 def _reply_to_proto(reply: Reply, method: str) -> draft_pb2.DraftReply:

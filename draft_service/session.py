@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from outrider.core.round import Budget, Features, Proposal, SamplingParams
 from outrider.drafting.base import Drafter, DraftSession
 
+_MOST_REPLIES = 2
+
 
 class DrafterFailed(RuntimeError):
     """A drafter raised while it worked for this session; the log has the traceback."""
@@ -78,7 +80,7 @@ class Session:
         self._wake = wake
         self._ending = False
         self._requests: asyncio.Queue[Request] = asyncio.Queue(bound)
-        # At most one reply for each request, and the stream reads them as they come.
+        # Bounded by `behind`: the engine drafts no more while replies wait.
         self._replies: asyncio.Queue[Reply | Exception | None] = asyncio.Queue()
 
     async def submit(self, request: Request) -> None:
@@ -98,9 +100,15 @@ class Session:
             DrafterFailed, EngineStopped: no further answer will come.
         """
         while (reply := await self._replies.get()) is not None:
+            self._wake()
             if isinstance(reply, Exception):
                 raise reply
             yield reply
+
+    @property
+    def behind(self) -> bool:
+        """Whether the stream has not taken the last replies yet, so that further ones would pile up."""
+        return self._replies.qsize() >= _MOST_REPLIES
 
     def take(self) -> list[Request]:
         """Takes all waiting requests; the last one is the newest."""

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from outrider.models.causal_lm import CausalLM, Segment
 
 from draft_service.drafters.choose import Choose, strategy
 from draft_service.drafters.comb import comb
+from draft_service.drafters.setup import DEFAULT, DrafterRefused, Setup, check_vocabulary
 from outrider.core.round import Budget, Proposal, SamplingParams, TruncatedDistribution
 from outrider.core.tree import TreeBuilder
 from outrider.drafting.base import Drafter, DraftSession
 from outrider.models.cache import KVCache
+from outrider.models.causal_lm import CausalLM, Segment
 
 
 @dataclass
@@ -36,10 +37,6 @@ class _State:
         if common < self.cache.length:
             self.cache.keep(common, ())
         del self.rows[common:]
-
-    def segment(self, tokens: Sequence[int]) -> Segment:
-        """A chain behind the cached rows."""
-        return Segment(self.cache, tokens, range(-1, len(tokens) - 1))
 
 
 @dataclass
@@ -72,6 +69,25 @@ class _Draft:
         return self.level < len(self.shape) and time.monotonic() < self.deadline
 
 
+def build(path: str | None, setup: Setup) -> DraftModelDrafter:
+    """The drafter of the model at `path`; without one, the cut that comes with the default target.
+
+    Raises:
+        DrafterRefused: there is no path for another target, or the vocabularies differ.
+    """
+    if path is None and setup.target != DEFAULT:
+        raise DrafterRefused(
+            f"drafter draft_model needs a path (draft_model=PATH) for target {setup.target}"
+        )
+    from outrider.models.hub import default_draft
+    from outrider.models.loading import load_model
+
+    spec = str(default_draft()) if path is None else path
+    model = load_model(spec, dtype=setup.dtype, device=setup.device, threads=setup.threads)
+    check_vocabulary(setup.vocabulary, model.name, model.tokenizer_fingerprint, model.vocab_size)
+    return DraftModelDrafter(model)
+
+
 class DraftModelDrafter(Drafter):
     """Runs a causal language model token by token; all sessions of a batch share each forward."""
 
@@ -99,7 +115,7 @@ class DraftModelDrafter(Drafter):
         stop = end if rows is None else min(end, start + rows)
         if start < stop:
             tokens = session.tokens[start:stop]
-            self.model.forward([state.segment(tokens)])
+            self.model.forward([Segment.chain(state.cache, tokens)])
             state.rows.extend(tokens)
         return stop == end
 
@@ -123,7 +139,7 @@ class DraftModelDrafter(Drafter):
     def _begin(self, session: DraftSession, budget: Budget) -> _Draft:
         state: _State = session.state
         room = self.model.context_length - len(session.tokens)
-        shape = comb(min(budget.depth, room), budget.nodes)
+        shape = comb(budget.depth, budget.nodes)[: max(0, room)]
         missing: list[int] = []
         if shape:
             state.sync(session.tokens)
@@ -133,7 +149,7 @@ class DraftModelDrafter(Drafter):
 
     def _step(self, drafts: Sequence[_Draft]) -> list[_Draft]:
         """One packed forward and one level of each draft; returns those that go on."""
-        hidden = self.model.forward([draft.state.segment(draft.pending) for draft in drafts])
+        hidden = self.model.forward([Segment.chain(draft.state.cache, draft.pending) for draft in drafts])
         last = np.cumsum([len(draft.pending) for draft in drafts]) - 1
         logits = self.model.logits(hidden.states[last.tolist()]).cpu().numpy()
         for draft in drafts:

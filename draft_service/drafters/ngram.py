@@ -1,0 +1,17 @@
+"""Prompt lookup as a drafter of this service."""
+
+from __future__ import annotations
+
+from draft_service.drafters.setup import DrafterRefused, Setup
+from outrider.drafting.ngram import NgramDrafter
+
+
+def build(path: str | None, setup: Setup) -> NgramDrafter:
+    """The drafter; it has no model.
+
+    Raises:
+        DrafterRefused: a path is given.
+    """
+    if path is not None:
+        raise DrafterRefused(f"drafter ngram takes no path, given {path!r}")
+    return NgramDrafter()
