@@ -7,15 +7,15 @@ ready, or one token remains; it hands over between any two tokens.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from orchestrator.peers import Committed, Controller, Drafter, Verifier
+from orchestrator.report import Report
 from outrider.core.acceptance import Decision, Kind, Uniform, decide
 from outrider.core.round import Budget, Commit, Evidence, Features, Proposal
 from outrider.core.tree import TokenTree
-from orchestrator.peers import Committed, Controller, Drafter, Verifier
-from orchestrator.report import Report
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Loop:
         self._report = report
         self._commit: Commit | None = None
 
-    async def run(self) -> AsyncIterator[Committed]:
+    async def run(self) -> AsyncGenerator[Committed, None]:
         """Yields tokens as they are committed, the prefill's first."""
         empty = Proposal(TokenTree.root_only(self._tokens[-1]), "")
         yield self._settle(empty, await self._verifier.prefill())
@@ -114,7 +114,7 @@ class Loop:
             self._drafter.observe(tokens, features, samples)
         return self._extend(tokens, kinds)
 
-    async def _free_run(self) -> AsyncIterator[Committed]:
+    async def _free_run(self) -> AsyncGenerator[Committed, None]:
         left = self._end - len(self._tokens)
         halted = False
         run = self._verifier.free_run(
@@ -122,7 +122,7 @@ class Loop:
         )
         self._commit = None
         started = time.perf_counter()
-        async with aclosing(run) as chunks:  # type: ignore[type-var]
+        async with aclosing(run) as chunks:
             async for chunk in chunks:
                 now = time.perf_counter()
                 self._report.passes += len(chunk.tokens)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -53,7 +53,7 @@ class Verifier(Protocol):
 
     def free_run(
         self, base_len: int, commit: Commit | None, root: int, max_tokens: int, stop_ids: Sequence[int]
-    ) -> AsyncIterator[RunTokens]:
+    ) -> AsyncGenerator[RunTokens, None]:
         """Lets the target commit by itself up to max_tokens; ends behind a stop id, max_tokens or `halt`."""
 
     async def halt(self) -> None:

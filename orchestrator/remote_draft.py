@@ -19,6 +19,7 @@ from outrider.v1 import draft_pb2
 logger = logging.getLogger(__name__)
 
 REOPEN_S = (0.2, 0.5, 1.0, 2.0)  # pauses between attempts; the last one repeats
+REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)  # a new stream would end alike
 
 
 class RemoteDrafter:
@@ -58,6 +59,7 @@ class RemoteDrafter:
         self._round = 0
         self._call: Any = None
         self._opened = False
+        self._refused = False
         self._waiting: asyncio.Future[draft_pb2.Proposal | None] | None = None
         self._outstanding = 0
         self._task = asyncio.create_task(self._keep_open(), name="drafter")
@@ -128,7 +130,7 @@ class RemoteDrafter:
     async def _keep_open(self) -> None:
         """Opens a stream, reads it until it breaks, opens the next."""
         attempt = 0
-        while True:
+        while not self._refused:
             connection = await self._connect()
             if connection is not None:
                 self._call, release = connection
@@ -164,6 +166,7 @@ class RemoteDrafter:
                 else:
                     self._receive(reply.proposal)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+            self._refused = isinstance(error, grpc.aio.AioRpcError) and error.code() in REFUSALS
             logger.warning("%s: drafter %s lost: %s", self._request_id, self.method, _reason(error))
         return became_ready
 

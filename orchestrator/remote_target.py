@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -22,7 +22,7 @@ from outrider.serving.wire import (
     support_to_proto,
     tree_to_proto,
 )
-from outrider.v1 import target_pb2, target_pb2_grpc, types_pb2
+from outrider.v1 import target_pb2, types_pb2
 
 ACK_EVERY = 8  # tokens of a free run between two acknowledgements
 
@@ -34,7 +34,7 @@ class RemoteVerifier:
         deadline_s: longest wait for one reply; a prefill may take ten times as long.
     """
 
-    def __init__(self, stub: target_pb2_grpc.TargetAsyncStub, vocab_size: int, deadline_s: float) -> None:
+    def __init__(self, stub: Any, vocab_size: int, deadline_s: float) -> None:
         self._stub = stub
         self._vocab_size = vocab_size
         self._deadline_s = deadline_s
@@ -99,7 +99,7 @@ class RemoteVerifier:
 
     async def free_run(
         self, base_len: int, commit: Commit | None, root: int, max_tokens: int, stop_ids: Sequence[int]
-    ) -> AsyncIterator[RunTokens]:
+    ) -> AsyncGenerator[RunTokens, None]:
         """Tokens that the target commits by itself."""
         self._round += 1
         await self._write(

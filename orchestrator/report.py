@@ -26,7 +26,7 @@ class Report:
     verify_wait_us: int = 0
     verify_us: int = 0
     queue_us: int = 0
-    by_method: dict[str, Counter[tuple[str, int]]] = field(default_factory=dict)
+    by_method: dict[str, Counter[str]] = field(default_factory=dict)
 
     def add_round(self, method: str, tree: TokenTree, accepted: int, emitted: int) -> None:
         """Books a decided tree; one without drafted nodes is a pass but no round."""
@@ -40,8 +40,9 @@ class Report:
         _count(self.drafted_per_position, tree.depth)
         _count(self.accepted_per_position, accepted)
         counts = self.by_method.setdefault(method, Counter())
-        counts.update(("drafted", position) for position in range(tree.depth))
-        counts.update(("accepted", position) for position in range(accepted))
+        counts["rounds"] += 1
+        counts.update(f"drafted:{position}" for position in range(tree.depth))
+        counts.update(f"accepted:{position}" for position in range(accepted))
 
     def add_draft(self, proposal: Proposal | None, waited_s: float) -> None:
         """Books the time of a proposal, also of one that never came."""

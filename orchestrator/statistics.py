@@ -60,10 +60,7 @@ class Statistics:
             if key not in self._waiting and len(self._waiting) >= MAX_HASHES:
                 logger.warning("statistics: %d hashes wait, counts of %s dropped", MAX_HASHES, key)
                 continue
-            waiting = self._waiting.setdefault(key, Counter())
-            waiting["rounds"] += report.rounds
-            for (name, position), count in counts.items():
-                waiting[f"{name}:{position}"] += count
+            self._waiting.setdefault(key, Counter()).update(counts)
 
     async def flush(self) -> None:
         """Writes what waits; keeps it where Redis does not answer."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from outrider.models.causal_lm import CausalLM
 from outrider.models.loading import load_model
+
+from outrider.models.causal_lm import CausalLM
 from outrider.serving.server import serve
 from target_service.engine import Engine
 from target_service.service import TargetService

@@ -28,7 +28,7 @@ class RunTokens:
     ended: bool
     queue_us: int = 0
     forward_us: int = 0
-    load: Load = Load()
+    load: Load = field(default_factory=Load)
 
 
 @dataclass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
@@ -45,7 +44,7 @@ class TargetService(target_pb2_grpc.TargetServicer):
         """Ends the engine."""
         await self._engine.stop()
 
-    async def Verify(  # noqa: N802 - gRPC's name
+    async def Verify(
         self, requests: AsyncIterator[target_pb2.TargetRequest], context: Context
     ) -> None:
         """One session, from Open to the end of the stream."""
@@ -62,7 +61,7 @@ class TargetService(target_pb2_grpc.TargetServicer):
             if session is not None:
                 self._engine.close(session)
 
-    async def GetInfo(  # noqa: N802 - gRPC's name
+    async def GetInfo(
         self, request: target_pb2.TargetInfoRequest, context: Context
     ) -> target_pb2.TargetInfo:
         """Model, limits and counters."""
@@ -89,6 +88,7 @@ class TargetService(target_pb2_grpc.TargetServicer):
             live_sessions=self._engine.live_sessions,
             sessions_total=self._engine.sessions_total,
             max_support=settings.max_support,
+            eos_ids=model.eos_ids,
         )
 
     def _open(self, message: target_pb2.TargetOpen) -> Session:

@@ -127,6 +127,6 @@ class Evidence:
     nodes: Mapping[int, NodeEvidence] = field(default_factory=dict)
     queue_us: int = 0
     forward_us: int = 0
-    load: Load = Load()
+    load: Load = field(default_factory=Load)
     features: Features | None = None
     walked: tuple[int, ...] = ()

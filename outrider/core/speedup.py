@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 VerifyCost = Callable[[int], float]
 
 
-def flat(rows: int) -> float:  # noqa: ARG001 - the simplest VerifyCost ignores its rows
+def flat(rows: int) -> float:
     """v(n) = 1: rows are free, as on a memory-bound target."""
     return 1.0
 

@@ -1,0 +1,27 @@
+"""`python -m orchestrator --listen HOST:PORT --target ADDRESS --draft ADDRESS --tokenizer SPEC`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from outrider.models.loading import load_tokenizer
+
+from orchestrator.service import OrchestratorService
+from orchestrator.settings import OrchestratorSettings
+from outrider.serving.server import serve
+
+
+def main() -> int:
+    """Serves until SIGTERM."""
+    settings = OrchestratorSettings.from_args(sys.argv[1:])
+    tokenizer = load_tokenizer(settings.tokenizer)
+    return asyncio.run(_serve(tokenizer, settings))
+
+
+async def _serve(tokenizer: object, settings: OrchestratorSettings) -> int:
+    return await serve(settings, OrchestratorService(tokenizer, settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

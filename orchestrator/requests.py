@@ -1,0 +1,158 @@
+"""From a GenerateRequest to what the loop needs; what does not fit is refused by field, value and limit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import TemplateError
+
+from outrider.core.round import SamplingParams
+from outrider.serving.errors import InvalidArgument
+from outrider.serving.wire import check_range, check_tokens, sampling_from_proto
+from outrider.v1 import orchestrator_pb2
+
+ROLES = ("system", "user", "assistant")
+MAX_STOPS = 16
+MAX_STOP_CHARS = 256
+MAX_LABEL_CHARS = 64
+
+
+@dataclass(frozen=True)
+class Method:
+    """A drafter that requests may name, and the depth that it recommends."""
+
+    name: str
+    recommended_depth: int
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What this deployment allows."""
+
+    vocab_size: int
+    context_length: int
+    max_depth: int
+    max_nodes: int
+
+
+@dataclass(frozen=True)
+class Speculation:
+    """How a request is speculated for; depth 0 is off and has no method."""
+
+    method: str
+    depth: int
+    nodes: int
+    p_min: float
+    tree_exact: bool
+
+
+@dataclass(frozen=True)
+class Request:
+    """A checked request."""
+
+    request_id: str
+    prompt: list[int]
+    max_tokens: int
+    sampling: SamplingParams
+    stop: tuple[str, ...]
+    ignore_eos: bool
+    class_: str
+    speculation: Speculation
+
+
+def parse(
+    message: orchestrator_pb2.GenerateRequest, tokenizer: Any, bounds: Bounds, methods: Sequence[Method]
+) -> Request:
+    """The checked request.
+
+    Args:
+        tokenizer: the target's transformers tokenizer.
+
+    Raises:
+        InvalidArgument: the first field that does not fit.
+    """
+    prompt = _prompt(message, tokenizer)
+    if not prompt:
+        raise InvalidArgument("prompt: 0 tokens, limit at least 1")
+    check_tokens("prompt_token_ids", prompt, bounds.vocab_size)
+    if len(prompt) >= bounds.context_length:
+        raise InvalidArgument(f"prompt: {len(prompt)} tokens, limit {bounds.context_length - 1}")
+    check_range("max_tokens", message.max_tokens, 1, bounds.context_length - len(prompt))
+    sampling = sampling_from_proto(message.sampling)
+    check_range("stop", len(message.stop), 0, MAX_STOPS)
+    for index, stop in enumerate(message.stop):
+        check_range(f"stop[{index}] characters", len(stop), 1, MAX_STOP_CHARS)
+    for field, label in (("class", getattr(message, "class")), ("request_id", message.request_id)):
+        if len(label) > MAX_LABEL_CHARS or not label.isprintable():
+            raise InvalidArgument(f"{field}: {label[:80]!r}, limit {MAX_LABEL_CHARS} printable characters")
+    return Request(
+        request_id=message.request_id or uuid.uuid4().hex,
+        prompt=prompt,
+        max_tokens=message.max_tokens,
+        sampling=sampling,
+        stop=tuple(message.stop),
+        ignore_eos=message.ignore_eos,
+        class_=getattr(message, "class") or ("greedy" if sampling.greedy else "sampled"),
+        speculation=_speculation(message.speculative, bounds, methods),
+    )
+
+
+def _prompt(message: orchestrator_pb2.GenerateRequest, tokenizer: Any) -> list[int]:
+    kind = message.WhichOneof("input")
+    if kind == "prompt":
+        return list(tokenizer(_text("prompt", message.prompt))["input_ids"])
+    if kind == "prompt_token_ids":
+        return list(message.prompt_token_ids.ids)
+    if kind == "chat":
+        return _chat(message.chat, tokenizer)
+    raise InvalidArgument("prompt: missing; give prompt, prompt_token_ids or chat")
+
+
+def _chat(chat: orchestrator_pb2.Chat, tokenizer: Any) -> list[int]:
+    if not chat.messages:
+        raise InvalidArgument("chat.messages: 0 messages, limit at least 1")
+    messages = []
+    for index, entry in enumerate(chat.messages):
+        if entry.role not in ROLES:
+            raise InvalidArgument(f"chat.messages[{index}].role: {entry.role!r}, limit {', '.join(ROLES)}")
+        messages.append(
+            {"role": entry.role, "content": _text(f"chat.messages[{index}].content", entry.content)}
+        )
+    if tokenizer.chat_template is None:
+        raise InvalidArgument("chat: the model has no chat template; give prompt instead")
+    try:
+        encoded = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
+    except TemplateError as error:
+        raise InvalidArgument(f"chat.messages: refused by the model's template: {error}") from error
+    return list(encoded["input_ids"])
+
+
+def _text(field: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"{field}: invalid UTF-8 at byte {error.start} of {len(data)}") from error
+
+
+def _speculation(
+    message: orchestrator_pb2.Speculative, bounds: Bounds, methods: Sequence[Method]
+) -> Speculation:
+    known = {method.name: method for method in methods}
+    if message.method and message.method not in known:
+        raise InvalidArgument(f"speculative.method: {message.method!r}, limit {', '.join(known) or 'none loaded'}")
+    method = known[message.method] if message.method else next(iter(known.values()), None)
+    depth = message.n_max if message.HasField("n_max") else (method.recommended_depth if method else 0)
+    check_range("speculative.n_max", depth, 0, bounds.max_depth)
+    least = message.n_min if message.HasField("n_min") else 0
+    check_range("speculative.n_min", least, 0, depth)
+    nodes = message.nodes_max if message.HasField("nodes_max") else depth
+    check_range("speculative.nodes_max", nodes, depth, bounds.max_nodes)
+    check_range("speculative.p_min", message.p_min, 0.0, 1.0)
+    off = method is None or (message.HasField("enabled") and not message.enabled)
+    exact = message.tree_exact if message.HasField("tree_exact") else True
+    if off or depth == 0 or method is None:
+        return Speculation("", 0, 0, 0.0, exact)
+    return Speculation(method.name, depth, nodes, message.p_min, exact)

@@ -1,0 +1,166 @@
+"""The Generate RPC: a request in, tokens and text out as they are committed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+import grpc.aio
+import numpy as np
+from outrider.models.tokenizer import tokenizer_fingerprint
+
+from orchestrator.cluster import Cluster
+from orchestrator.controller import FixedDepth
+from orchestrator.loop import Limits, Loop
+from orchestrator.peers import PeerLost
+from orchestrator.remote_draft import RemoteDrafter
+from orchestrator.remote_target import RemoteVerifier
+from orchestrator.reply import Reply
+from orchestrator.report import Report
+from orchestrator.requests import Request, parse
+from orchestrator.settings import OrchestratorSettings
+from orchestrator.statistics import Statistics
+from outrider import __version__
+from outrider.serving.errors import ResourceExhausted, Unavailable
+from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
+
+Context = Any  # grpc.aio.ServicerContext is generic in stubs only
+
+
+class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
+    """The door of a deployment.
+
+    Args:
+        tokenizer: the target's transformers tokenizer.
+    """
+
+    def __init__(self, tokenizer: Any, settings: OrchestratorSettings) -> None:
+        self._tokenizer = tokenizer
+        self._settings = settings
+        self._cluster = Cluster(settings, tokenizer_fingerprint(tokenizer))
+        self._statistics: Statistics | None = None
+        self._live = 0
+        self._total = 0
+
+    @property
+    def name(self) -> str:
+        """Full gRPC service name."""
+        return "outrider.v1.Orchestrator"
+
+    def register(self, server: grpc.aio.Server) -> None:
+        """Adds the servicer."""
+        orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+
+    async def start(self) -> None:
+        """Finds the peers."""
+        await self._cluster.start()
+        if self._settings.redis_url is not None:
+            url = self._settings.redis_url.get_secret_value()
+            self._statistics = Statistics(url, self._cluster.info.model.name)
+            self._statistics.start()
+
+    async def stop(self) -> None:
+        """Writes the last counts and lets the peers go."""
+        if self._statistics is not None:
+            await self._statistics.stop()
+        await self._cluster.stop()
+
+    async def Generate(
+        self, message: orchestrator_pb2.GenerateRequest, context: Context
+    ) -> AsyncGenerator[orchestrator_pb2.GenerateReply, None]:
+        """Streams one request's tokens; the last message carries the totals."""
+        if self._live >= self._settings.max_requests:
+            raise ResourceExhausted(f"requests: {self._live} in progress, limit {self._settings.max_requests}")
+        request = parse(message, self._tokenizer, self._cluster.bounds, self._cluster.methods)
+        self._live += 1
+        self._total += 1
+        try:
+            async with aclosing(self._generate(request)) as replies:
+                async for reply in replies:
+                    yield reply
+        except PeerLost as error:
+            raise Unavailable(str(error)) from error
+        finally:
+            self._live -= 1
+
+    async def GetInfo(
+        self, request: orchestrator_pb2.OrchestratorInfoRequest, context: Context
+    ) -> orchestrator_pb2.OrchestratorInfo:
+        """What is served, and the limits."""
+        bounds, methods = self._cluster.bounds, self._cluster.methods
+        return orchestrator_pb2.OrchestratorInfo(
+            model=self._cluster.info.model,
+            methods=[method.name for method in methods],
+            recommended_depths=[method.recommended_depth for method in methods],
+            max_depth=bounds.max_depth,
+            max_nodes=bounds.max_nodes,
+            live_requests=self._live,
+            requests_total=self._total,
+            version=__version__,
+        )
+
+    async def _generate(self, request: Request) -> AsyncGenerator[orchestrator_pb2.GenerateReply, None]:
+        started = time.perf_counter()
+        report = Report(method=request.speculation.method)
+        target = self._cluster.pick_target()
+        assert target.info is not None
+        drafter = self._drafter(request)
+        verifier = RemoteVerifier(target.stub, target.info.model.vocab_size, self._settings.target_deadline_s)
+        reply = Reply(request, target.info, self._tokenizer.backend_tokenizer, started)
+        target.take()
+        try:
+            features = None if drafter is None else drafter.features
+            await verifier.open(
+                request.request_id, request.prompt, request.sampling, request.max_tokens, features
+            )
+            loop = self._loop(request, verifier, drafter, report)
+            async with aclosing(loop.run()) as committed:
+                async for part in committed:
+                    yield reply.part(part)
+                    if reply.finished:
+                        break
+            yield reply.summary(report, verifier, drafter)
+        finally:
+            verifier.close()
+            target.release()
+            if drafter is not None:
+                await drafter.close()
+            if self._statistics is not None:
+                self._statistics.book(report, request.class_)
+
+    def _loop(
+        self, request: Request, verifier: RemoteVerifier, drafter: RemoteDrafter | None, report: Report
+    ) -> Loop:
+        wanted, settings = request.speculation, self._settings
+        return Loop(
+            request.prompt,
+            Limits(
+                request.max_tokens,
+                () if request.ignore_eos else tuple(self._cluster.info.eos_ids),
+                wanted.tree_exact,
+            ),
+            verifier,
+            drafter,
+            FixedDepth(wanted.depth, wanted.nodes, settings.support, settings.draft_deadline_s, wanted.p_min),
+            np.random.default_rng().random,
+            report,
+        )
+
+    def _drafter(self, request: Request) -> RemoteDrafter | None:
+        method = request.speculation.method
+        if not method:
+            return None
+        features, wants_samples = self._cluster.features(method)
+        return RemoteDrafter(
+            self._cluster.draft_connector(method),
+            method,
+            request.request_id,
+            request.prompt,
+            request.sampling,
+            len(request.prompt) + request.max_tokens,
+            self._cluster.info.model.vocab_size,
+            features,
+            wants_samples,
+        )
