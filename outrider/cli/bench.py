@@ -1,0 +1,130 @@
+"""`outrider bench`: methods against plain decoding, on the same prompts and in the same run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import Progress
+from rich.table import Table
+
+from outrider.cli import provenance
+from outrider.cli.console import ending_well, err, out
+from outrider.cli.door import Address, Ca, Door, Insecure, Token
+from outrider.cli.measure import PLAIN, Row, choose_methods, measure, summarise
+from outrider.cli.prompts import Prompt, read_prompts
+from outrider.cli.up import Device, Drafters, Dtype, RedisUrl, Target
+from outrider.client import Client
+from outrider.requests import Options
+from outrider.results import ServerInfo
+
+
+def bench(
+    prompts: Annotated[Path, typer.Option(help="JSON lines: Spec-Bench's format, or lines with prompt.")],
+    address: Address = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N prompts.")] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens a prompt.")] = 128,
+    methods: Annotated[str, typer.Option(help="Separated by commas.")] = "plain,ngram,draft_model",
+    k: Annotated[int | None, typer.Option("--k", min=1, help="Depth. Default: each drafter's own.")] = None,
+    temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
+    seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
+    chat: Annotated[bool, typer.Option("--chat", help="Lines with prompt are user's messages.")] = False,
+    out_file: Annotated[Path | None, typer.Option("--out", help="File for the result (JSON).")] = None,
+    token: Token = None,
+    ca: Ca = None,
+    insecure: Insecure = False,
+    target: Target = "default",
+    drafter: Drafters = None,
+    dtype: Dtype = "auto",
+    device: Device = "cpu",
+    redis_url: RedisUrl = None,
+) -> None:
+    """Measure methods against plain decoding."""
+    options: Options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+    with ending_well():
+        chosen = read_prompts(prompts, limit, chat=chat)
+        if out_file is not None and not out_file.parent.is_dir():
+            raise ValueError(f"out: {out_file.parent} is not a folder")
+        door = Door(address, token, ca, insecure, target, drafter or None, dtype, device, redis_url)
+        with door.open() as client:
+            info = client.info()
+            names = choose_methods(
+                [name.strip() for name in methods.split(",") if name.strip()], info.methods
+            )
+            depths = {name: 0 if name == PLAIN else k or recommended(info, name) for name in names}
+            rows = _measure(client, chosen, depths, options)
+        document = result(info, options, depths, rows)
+        out().print(table(document["methods"]))
+        if out_file is not None:
+            write(out_file, document)
+
+
+def recommended(info: ServerInfo, method: str) -> int:
+    """The depth that the drafter recommends.
+
+    Raises:
+        ValueError: the server tells none.
+    """
+    depth = info.recommended_depths.get(method)
+    if not depth:
+        raise ValueError(f"k: the server recommends no depth for {method}; give --k")
+    return depth
+
+
+def _measure(
+    client: Client, prompts: Sequence[Prompt], depths: dict[str, int], options: Options
+) -> list[Row]:
+    rows = []
+    with Progress(console=err(), transient=True) as progress:
+        task = progress.add_task("measuring", total=len(prompts) * len(depths))
+        for row in measure(client, prompts, depths, options):
+            rows.append(row)
+            progress.update(task, advance=1, description=f"{row.method} {row.rate:.1f} tokens/s")
+    return rows
+
+
+def result(info: ServerInfo, options: Options, depths: dict[str, int], rows: Sequence[Row]) -> dict[str, Any]:
+    """The result file: `run`, `methods`, and the `rows` that the figures come from."""
+    run = {
+        "model": info.model.name,
+        "dtype": info.model.numerics.dtype,
+        "numerics": info.model.numerics.fingerprint,
+        **provenance.facts(),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "options": dict(options),
+        "k": depths,
+    }
+    return {"run": run, "methods": summarise(rows), "rows": [row.as_json() for row in rows]}
+
+
+def table(methods: Sequence[dict[str, Any]]) -> Table:
+    """The methods' figures for people."""
+    columns = ("method", "tokens", "tokens/s", "speedup", "acceptance rate", "acceptance length", "identical")
+    made = Table(*columns)
+    for row in methods:
+        made.add_row(
+            row["method"],
+            str(row["tokens"]),
+            _number(row["tokens_per_second"], 1),
+            _number(row["speedup"], 2),
+            _number(row["acceptance_rate"], 2),
+            _number(row["acceptance_length"], 2),
+            {True: "yes", False: "no", None: "-"}[row["identical_to_plain"]],
+        )
+    return made
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def write(path: Path, document: dict[str, Any]) -> None:
+    """Writes the file whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+    os.replace(partial, path)

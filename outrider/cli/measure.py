@@ -1,0 +1,138 @@
+"""Measures methods over prompts and condenses the rows into figures."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outrider.cli.door import speculative
+from outrider.cli.prompts import Prompt
+from outrider.client import Client
+from outrider.requests import Options
+from outrider.results import GenerationResult
+
+PLAIN = "plain"
+WARM_UP_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class Row:
+    """One prompt under one method; seconds are the client's, from the call to the last token."""
+
+    prompt: str
+    category: str
+    method: str
+    seconds: float
+    result: GenerationResult
+    identical: bool | None
+    plain_rate: float
+
+    @property
+    def tokens(self) -> int:
+        """Tokens generated."""
+        return self.result.usage.completion_tokens
+
+    @property
+    def rate(self) -> float:
+        """Tokens per second."""
+        return self.tokens / self.seconds
+
+    def as_json(self) -> dict[str, Any]:
+        """The row as it stands in a result file."""
+        report = self.result.speculation
+        return {
+            "prompt": self.prompt,
+            "category": self.category,
+            "method": self.method,
+            "tokens": self.tokens,
+            "seconds": self.seconds,
+            "first_token_seconds": self.result.timings.first_token_us / 1e6,
+            "rounds": report.rounds,
+            "drafted": report.drafted,
+            "accepted": report.accepted,
+            "emitted": report.emitted,
+            "finish_reason": self.result.finish_reason,
+            "exact": self.result.exact,
+            "identical_to_plain": self.identical,
+        }
+
+
+def choose_methods(asked: Sequence[str], served: Sequence[str]) -> list[str]:
+    """The methods to measure, plain first: everything is compared with it.
+
+    Raises:
+        ValueError: one is not served.
+    """
+    for method in asked:
+        if method != PLAIN and method not in served:
+            raise ValueError(f"methods: {method!r} is not served; served are {', '.join([PLAIN, *served])}")
+    return list(dict.fromkeys([PLAIN, *asked]))
+
+
+def measure(
+    client: Client, prompts: Sequence[Prompt], depths: Mapping[str, int], options: Options
+) -> Iterator[Row]:
+    """Rows of all methods (the keys of `depths`, plain first, each with its K), prompt after prompt.
+
+    The methods take turns on each prompt, so that a drift of the machine meets all alike. Each is warmed up
+    once.
+    """
+    defined = options.get("temperature") == 0.0 or options.get("seed") is not None
+    for method, depth in depths.items():
+        few: Options = {**options, "max_tokens": min(WARM_UP_TOKENS, options["max_tokens"])}
+        _generate(client, prompts[0], method, depth, few)
+    for prompt in prompts:
+        plain: tuple[GenerationResult, float] | None = None
+        for method, depth in depths.items():
+            started = time.perf_counter()
+            result = _generate(client, prompt, method, depth, options)
+            seconds = time.perf_counter() - started
+            if plain is None:
+                plain = result, result.usage.completion_tokens / seconds
+            same = result.token_ids == plain[0].token_ids if defined else None
+            yield Row(prompt.name, prompt.category, method, seconds, result, same, plain[1])
+
+
+def _generate(client: Client, prompt: Prompt, method: str, depth: int, options: Options) -> GenerationResult:
+    asked: Options = {**options, "speculative": speculative(method, depth)}
+    if prompt.chat:
+        return client.chat([{"role": "user", "content": prompt.text}], **asked)
+    return client.generate(prompt.text, **asked)
+
+
+def figures(rows: Sequence[Row]) -> dict[str, Any]:
+    """The figures of one method over some prompts.
+
+    speedup: median over prompts of tokens per second against plain's on the same prompt. None stands where a
+    figure is not defined: acceptance without a drafted node or a round, identity for unseeded sampling.
+    """
+    tokens, seconds = sum(row.tokens for row in rows), sum(row.seconds for row in rows)
+    reports = [row.result.speculation for row in rows]
+    drafted, rounds = sum(each.drafted for each in reports), sum(each.rounds for each in reports)
+    same = [row.identical for row in rows]
+    return {
+        "tokens": tokens,
+        "seconds": seconds,
+        "tokens_per_second": tokens / seconds,
+        "speedup": statistics.median(row.rate / row.plain_rate for row in rows),
+        "acceptance_rate": sum(each.accepted for each in reports) / drafted if drafted else None,
+        "acceptance_length": sum(each.emitted for each in reports) / rounds if rounds else None,
+        "identical_to_plain": None if None in same else all(same),
+        "prompts": len(rows),
+    }
+
+
+def summarise(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The figures of each method, in all and by category."""
+    methods = []
+    for method in dict.fromkeys(row.method for row in rows):
+        own = [row for row in rows if row.method == method]
+        categories = {
+            name: figures([row for row in own if row.category == name])
+            for name in dict.fromkeys(row.category for row in own)
+        }
+        methods.append({"method": method, **figures(own), "categories": categories})
+    return methods
