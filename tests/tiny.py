@@ -58,7 +58,8 @@ def gemma3(vocab: int, layers: int, hidden: int) -> PreTrainedConfig:
     return Gemma3TextConfig(
         **_common(vocab, layers, hidden),
         sliding_window=6,
-        layer_types=["sliding_attention", "full_attention"] * (layers // 2) + ["sliding_attention"] * (layers % 2),
+        layer_types=["sliding_attention", "full_attention"] * (layers // 2)
+        + ["sliding_attention"] * (layers % 2),
         query_pre_attn_scalar=hidden // 4,
         final_logit_softcapping=5.0,
     )
@@ -98,7 +99,9 @@ def tiny_model(
     return model.eval()
 
 
-def tiny(family: str = "llama", vocab: int = 64, layers: int = 2, hidden: int = 32, seed: int = 0) -> CausalLM:
+def tiny(
+    family: str = "llama", vocab: int = 64, layers: int = 2, hidden: int = 32, seed: int = 0
+) -> CausalLM:
     """The same model behind our own cache and attention."""
     model = tiny_model(family, vocab, layers, hidden, seed)
     return CausalLM.from_model(model, name=f"tiny-{family}", tokenizer_fingerprint=FINGERPRINT)

@@ -1,9 +1,10 @@
 """Attention of packed sessions, entered through transformers' attention interface.
 
-The rows of all sessions of a forward stand in one sequence, so that the linear layers see one matrix. Attention
-runs segment by segment against each session's own cache. Every matrix product has the shape of one block of keys
-and at least four rows of queries, and products of blocks are added in order: a row then has the same bits
-however many rows are computed with it or cached behind it. `tree.py` has the trees whose paths are walked one by one.
+The rows of all sessions of a forward stand in one sequence, so that the linear layers see one matrix.
+Attention runs segment by segment against each session's own cache. Every matrix product has the shape of
+one block of keys and at least four rows of queries, and products of blocks are added in order: a row then
+has the same bits however many rows are computed with it or cached behind it. `tree.py` has the trees whose
+paths are walked one by one.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def padded(queries: Tensor) -> Tensor:
 def block_scores(queries: Tensor, keys: Tensor) -> Tensor:
     """Products with each block of keys.
 
-    queries [key-value heads, groups, rows, dim], keys [blocks, key-value heads, BLOCK, dim]; returns float32
-    [key-value heads, groups, rows, blocks * BLOCK].
+    queries [key-value heads, groups, rows, dim], keys [blocks, key-value heads, BLOCK, dim]; returns
+    float32 [key-value heads, groups, rows, blocks * BLOCK].
     """
     heads, groups, rows, dim = queries.shape
     count = keys.shape[0]
@@ -82,8 +83,8 @@ def block_scores(queries: Tensor, keys: Tensor) -> Tensor:
 def block_values(weights: Tensor, values: Tensor, total: Tensor | None = None) -> Tensor:
     """Values weighted block by block and added in order to `total`.
 
-    weights [key-value heads, groups, rows, blocks * BLOCK], values [blocks, key-value heads, BLOCK, dim]; returns
-    float32 [key-value heads, groups, rows, dim].
+    weights [key-value heads, groups, rows, blocks * BLOCK], values [blocks, key-value heads, BLOCK, dim];
+    returns float32 [key-value heads, groups, rows, dim].
     """
     heads, groups, rows, _ = weights.shape
     count, dim = values.shape[0], values.shape[-1]
@@ -142,7 +143,7 @@ class MaskedPiece:
 
 
 def chain_pieces(cache: KVCache, start: int, rows: int, device: torch.device) -> list[MaskedPiece]:
-    """The pieces of a segment in which each row follows the one before; its first row stands at cache.length."""
+    """The pieces of a segment in which each row follows the one before; the first stands at cache.length."""
     pieces = []
     for low in range(0, rows, SLICE):
         high = min(rows, low + SLICE)
@@ -157,7 +158,8 @@ def chain_pieces(cache: KVCache, start: int, rows: int, device: torch.device) ->
 class Batch:
     """What one forward's attention needs: where each segment's rows are written, and who attends to what.
 
-    writes: (cache, first row in the pack, end row in the pack) of each segment; cache.length is still the old one.
+    writes: (cache, first row in the pack, end row in the pack) of each segment; cache.length is still the
+    old one.
     """
 
     writes: Sequence[tuple[KVCache, int, int]]
@@ -169,7 +171,9 @@ class Batch:
         """Rows of the pack."""
         return max(stop for _, _, stop in self.writes)
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, shape: Shape) -> Tensor:
+    def attend(
+        self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float, shape: Shape
+    ) -> Tensor:
         """Writes the rows' keys and values, then attends.
 
         query [heads, rows, dim], key and value [key-value heads, rows, dim]; returns [rows, heads, dim].
@@ -199,11 +203,12 @@ def attend(
     """The attention function under our name; shapes as transformers has them ([1, heads, rows, dim]).
 
     Raises:
-        UnsupportedModelError: the layer asks for something else than causal attention with a window or soft cap.
+        UnsupportedModelError: the layer asks for something else than causal attention with a window or soft
+        cap.
     """
     batch = kwargs.pop(BATCH, None)
     if not isinstance(batch, Batch):
-        raise UnsupportedModelError(f"{type(module).__name__} does not pass keyword arguments to its attention")
+        raise UnsupportedModelError(f"{type(module).__name__} drops keyword arguments on the way")
     window = kwargs.pop("sliding_window", getattr(module, "sliding_window", None))
     shape = Shape(window, kwargs.pop("softcap", None))
     foreign = sorted(k for k, v in kwargs.items() if v is not None and k not in _HARMLESS)

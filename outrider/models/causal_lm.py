@@ -49,7 +49,8 @@ class Segment:
 class Hidden:
     """What a forward returns, in the order of the packed rows.
 
-    Shapes: states [rows, hidden] after the final norm; taps [rows, taps * hidden], or None where none was asked.
+    Shapes: states [rows, hidden] after the final norm; taps [rows, taps * hidden], or None where none was
+    asked.
     """
 
     states: Tensor
@@ -72,12 +73,15 @@ class _Given(nn.Module):
 
 
 class CausalLM:
-    """A causal language model behind our own cache and attention. Build one with `from_model` or `load_model`.
+    """A causal language model behind our own cache and attention. Build one with `from_model` or
+    `load_model`.
 
     Not safe for several threads at once: one engine thread owns it.
     """
 
-    def __init__(self, model: PreTrainedModel, name: str, tokenizer_fingerprint: str, numerics: Numerics) -> None:
+    def __init__(
+        self, model: PreTrainedModel, name: str, tokenizer_fingerprint: str, numerics: Numerics
+    ) -> None:
         text = model.config.get_text_config()
         self.name = name
         self.tokenizer_fingerprint = tokenizer_fingerprint
@@ -100,7 +104,8 @@ class CausalLM:
 
     @classmethod
     def from_model(cls, model: PreTrainedModel, *, name: str, tokenizer_fingerprint: str) -> CausalLM:
-        """Takes over a transformers model: its attention and, where there are faster ones, its linears change.
+        """Takes over a transformers model: its attention and, where there are faster ones, its linears
+        change.
 
         Raises:
             UnsupportedModelError: its attention cannot run packed; the message says why.
@@ -108,25 +113,27 @@ class CausalLM:
         _check_supported(model)
         attention.register()
         model.set_attn_implementation(attention.NAME)
-        model.requires_grad_(False).eval()
+        model.requires_grad_(False).train(False)
         digest = weights_hash(model)
         packed = packing_available(model.dtype, model.device)
         if packed:
             pack_linears(model)
-        numerics = Numerics(digest, str(model.dtype).removeprefix("torch."), "none", kernel_set(model.device, packed))
+        dtype = str(model.dtype).removeprefix("torch.")
+        numerics = Numerics(digest, dtype, "none", kernel_set(model.device, packed))
         return cls(model, name, tokenizer_fingerprint, numerics)
 
     def new_cache(self) -> KVCache:
         """An empty cache for one session."""
-        # Attention on the CPU computes in float32, and converting all keys at every step costs more than keeping them.
+        # Attention on the CPU computes in float32, and converting all keys at every step costs more than
+        # keeping them.
         return KVCache(self.layers, torch.float32 if self.device.type == "cpu" else self.dtype)
 
     @torch.inference_mode()
     def forward(self, segments: Sequence[Segment], taps: Sequence[int] = ()) -> Hidden:
         """Runs all rows of all segments at once.
 
-        Row i of a segment is written at cache row old_length + i and stands at position old_length + depth(i);
-        each cache's length grows by its segment's rows.
+        Row i of a segment is written at cache row old_length + i and stands at position old_length +
+        depth(i); each cache's length grows by its segment's rows.
 
         Args:
             segments: at least one, each with its own cache and at least one row.
@@ -152,7 +159,8 @@ class CausalLM:
         with self._tapped([t for t in taps if t != self.layers]) as tapped:
             out = self._decoder(input_ids=ids, position_ids=where, use_cache=False, **{BATCH: batch})
         if batch.layers_seen != self.layers:
-            raise UnsupportedModelError(f"{self.name}: {batch.layers_seen} of {self.layers} layers used our attention")
+            seen = f"{batch.layers_seen} of {self.layers} layers used our attention"
+            raise UnsupportedModelError(f"{self.name}: {seen}")
         states: Tensor = out.last_hidden_state[0]
         for segment in segments:
             segment.cache.length += len(segment.tokens)
@@ -199,7 +207,8 @@ class CausalLM:
         for segment in segments:
             rows = len(segment.tokens)
             if not rows or len(segment.parents) != rows:
-                raise ValueError(f"parents: {len(segment.parents)} entries for {rows} tokens, at least 1 is needed")
+                given = f"{len(segment.parents)} entries for {rows} tokens"
+                raise ValueError(f"parents: {given}, at least 1 is needed")
             for row, (token, parent) in enumerate(zip(segment.tokens, segment.parents, strict=True)):
                 if not -1 <= parent < row:
                     raise ValueError(f"parents: row {row} has parent {parent}, limit -1 to {row - 1}")
@@ -214,7 +223,7 @@ class CausalLM:
 
 
 def eos_ids_of(model: PreTrainedModel) -> tuple[int, ...]:
-    """Ids that end a text: those of the generation settings or, where they name none, of the configuration."""
+    """Ids that end a text, of the generation settings or, where these name none, of the configuration."""
     for source in (model.generation_config, model.config.get_text_config()):
         ids = getattr(source, "eos_token_id", None)
         if ids is not None:
@@ -237,6 +246,6 @@ def _check_supported(model: PreTrainedModel) -> None:
         raise UnsupportedModelError(f"{name} does not use transformers' attention interface")
     foreign = set(getattr(text, "layer_types", None) or ()) - _LAYER_TYPES
     if foreign:
-        raise UnsupportedModelError(f"{name} has layers of type {sorted(foreign)}, limit {sorted(_LAYER_TYPES)}")
+        raise UnsupportedModelError(f"{name}: layers of type {sorted(foreign)}, limit {sorted(_LAYER_TYPES)}")
     if getattr(text, "use_bidirectional_attention", False) or not getattr(text, "is_causal", True):
         raise UnsupportedModelError(f"{name} attends in both directions")

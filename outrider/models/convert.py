@@ -18,12 +18,12 @@ from outrider.models.hub import ModelSpecError, Progress, silent
 def quiet() -> Iterator[None]:
     """Keeps transformers' own progress bars out of our logs."""
     shown = hf_logging.is_progress_bar_enabled()
-    hf_logging.disable_progress_bar()
+    hf_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
         if shown:
-            hf_logging.enable_progress_bar()
+            hf_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def convert_gguf(gguf: Path, out: Path, *, name: str, progress: Progress = silent) -> None:

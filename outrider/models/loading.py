@@ -94,7 +94,8 @@ def load_model(
         torch.set_num_threads(threads)
     place = resolve(spec, progress)
     fingerprint = tokenizer_fingerprint(load_tokenizer(str(place)))
-    model = load_pretrained(place, kind).to(where)
+    model = load_pretrained(place, kind)
+    torch.nn.Module.to(model, where)
     name = DEFAULT_NAME if spec == DEFAULT else place.name if isinstance(place, Path) else place
     loaded = CausalLM.from_model(model, name=name, tokenizer_fingerprint=fingerprint)
     logger.info("loaded %s: %s, %s", name, loaded.numerics.dtype, loaded.numerics.kernels)

@@ -40,7 +40,7 @@ def weights_hash(model: nn.Module) -> str:
     buffers = ((name, b) for name, b in model.named_buffers() if name in stored)
     for name, tensor in itertools.chain(model.named_parameters(), buffers):
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 

@@ -26,9 +26,10 @@ def load_tokenizer(spec: str, progress: Progress = silent) -> PreTrainedTokenize
 
 
 def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
-    """SHA-256 over vocabulary, merges, special and added tokens; not over padding, truncation or templates."""
+    """SHA-256 over vocabulary, merges, special and added tokens; not over padding or templates."""
     added = {
-        str(id_): [str(token), bool(token.special)] for id_, token in sorted(tokenizer.added_tokens_decoder.items())
+        str(number): [str(token), bool(token.special)]
+        for number, token in sorted(tokenizer.added_tokens_decoder.items())
     }
     content: dict[str, Any] = {"added": added, "special": _special(tokenizer)}
     backend = getattr(tokenizer, "backend_tokenizer", None)

@@ -43,11 +43,12 @@ def masked_tree(cache: KVCache, start: int, parents: Sequence[int], device: torc
 
 @dataclass
 class PathPiece:
-    """A tree whose root-to-leaf paths are chains of their own; a node is computed in the first path that holds it.
+    """A tree whose root-to-leaf paths are chains of their own; a node is computed in the first path that
+    holds it.
 
-    The blocks that are full of committed rows are shared by all rows; from there on each path has its own copy
-    of the keys. Shapes: tail [paths, tail blocks * BLOCK] cache rows, own [paths, slots] nodes (padded with 0),
-    slot [rows] place of each node in `own`, keys_before [rows] and so on as named.
+    The blocks that are full of committed rows are shared by all rows; from there on each path has its own
+    copy of the keys. Shapes: tail [paths, tail blocks * BLOCK] cache rows, own [paths, slots] nodes (padded
+    with 0), slot [rows] place of each node in `own`, position [rows] of each node.
     """
 
     cache: KVCache
@@ -81,7 +82,7 @@ class PathPiece:
 
     def _as_blocks(self, rows: Tensor) -> Tensor:
         """[paths, keys, heads, dim] -> [paths, blocks, heads, BLOCK, dim]."""
-        return rows.unflatten(1, (-1, BLOCK)).transpose(2, 3)
+        return rows.view(rows.shape[0], -1, BLOCK, *rows.shape[2:]).transpose(2, 3)
 
     def _tail_scores(self, queries: Tensor, keys: Tensor) -> Tensor:
         """Scores of each node against its path's own keys: [heads, groups, rows, tail keys]."""
@@ -99,7 +100,9 @@ class PathPiece:
         heads, groups = weights.shape[:2]
         paths, slots = self.own.shape
         blocks, dim = values.shape[1], values.shape[-1]
-        left = weights[:, :, self.own].unflatten(-1, (blocks, BLOCK)).permute(2, 4, 0, 1, 3, 5)
+        left = (
+            weights[:, :, self.own].view(heads, groups, paths, slots, blocks, BLOCK).permute(2, 4, 0, 1, 3, 5)
+        )
         left = left.reshape(-1, groups * slots, BLOCK).to(values.dtype)
         parts = torch.bmm(left, values.reshape(-1, BLOCK, dim)).float()
         parts = parts.view(paths, blocks, heads, groups, slots, dim).permute(1, 2, 3, 0, 4, 5)
