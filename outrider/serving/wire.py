@@ -179,7 +179,7 @@ def proposal_to_proto(
         method="" if proposal.method == session_method else proposal.method,
         tree=tree_to_proto(proposal.tree),
         drawn_from=[
-            draft_pb2.DrawnFrom(support=support_to_proto(node, q.ids), probabilities=q.weights)
+            types_pb2.DrawnFrom(support=support_to_proto(node, q.ids), probabilities=q.weights)
             for node, q in proposal.drawn_from.items()
         ],
         draft_us=proposal.draft_us,
