@@ -12,6 +12,8 @@ from draft_service.engine import DraftEngine
 from draft_service.service import DraftService
 from draft_service.settings import DraftSettings
 from draft_service.vocabulary import vocabulary_of
+from outrider.models.attention import UnsupportedModelError
+from outrider.models.hub import ModelSpecError
 from outrider.serving.server import serve
 from outrider.serving.telemetry.logging import configure
 
@@ -22,23 +24,15 @@ def main() -> int:
     """Builds the drafters and serves them until SIGTERM; 1 where one of them is refused."""
     settings = DraftSettings.from_args(sys.argv[1:])
     configure(settings.log_level)
-    setup = Setup(
-        target=settings.target,
-        vocabulary=vocabulary_of(settings.target),
-        dtype=settings.dtype,
-        device=settings.device,
-        threads=settings.threads,
-    )
     try:
+        vocabulary = vocabulary_of(settings.target)
+        setup = Setup(settings.target, vocabulary, settings.dtype, settings.device, settings.threads)
         drafters = [build_drafter(spec, setup) for spec in settings.drafter_specs]
-    except DrafterRefused as error:
+    except (DrafterRefused, ModelSpecError, UnsupportedModelError) as error:
         logger.error("draft service cannot serve: %s", error)
         return 1
-    return asyncio.run(_serve(DraftEngine({d.method: d for d in drafters}, settings.limits), setup, settings))
-
-
-async def _serve(engine: DraftEngine, setup: Setup, settings: DraftSettings) -> int:
-    return await serve(settings, DraftService(engine, setup.vocabulary))
+    engine = DraftEngine({drafter.method: drafter for drafter in drafters}, settings.limits)
+    return asyncio.run(serve(settings, DraftService(engine, vocabulary)))
 
 
 if __name__ == "__main__":

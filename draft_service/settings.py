@@ -8,8 +8,8 @@ from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from draft_service.drafters.registry import DRAFTERS, NEED_PATH, split_spec
-from draft_service.drafters.setup import DEFAULT
 from draft_service.engine import Limits
+from outrider.models.hub import DEFAULT
 from outrider.serving.settings import ServiceSettings
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-DEFAULT = "default"
-"""Spec of the default target."""
-
 
 class DrafterRefused(ValueError):
     """A drafter cannot be built as asked for; the message names both sides."""

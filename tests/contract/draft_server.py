@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import grpc.aio
+import numpy as np
 
 from draft_service.drafters.setup import Vocabulary
 from draft_service.engine import DraftEngine, Limits
 from draft_service.service import DraftService
-from outrider.core.round import Budget, Proposal
+from outrider.core.round import Budget, Proposal, TruncatedDistribution
 from outrider.core.tree import TokenTree
 from outrider.drafting.base import Drafter, DraftSession
 from outrider.drafting.ngram import NgramDrafter
@@ -26,6 +27,7 @@ VOCAB = 100
 VOCABULARY = Vocabulary("fake", "f00d", VOCAB, 64)
 POISON = 66
 TIMEOUT = 10.0
+Q = TruncatedDistribution(np.array([7, 40, 99]), np.array([0.1, 0.7, 0.2], dtype=np.float32))
 
 
 class SteeredDrafter(Drafter):
@@ -81,6 +83,15 @@ class SlowPrefillDrafter(SteeredDrafter):
         return super().propose(batch)
 
 
+class DrawnDrafter(SteeredDrafter):
+    """Proposes one child and says that it was drawn from Q."""
+
+    method = "drawn"
+
+    def _one(self, session: DraftSession, budget: Budget) -> Proposal:
+        return Proposal(TokenTree.chain(session.tokens[-1], [40]), self.method, {0: Q})
+
+
 @dataclass
 class Server:
     """What a test gets: the client's stub, and the drafters behind the server."""
@@ -113,7 +124,7 @@ class Server:
 @asynccontextmanager
 async def serving(limits: Limits | None = None) -> AsyncIterator[Server]:
     steered, slow = SteeredDrafter(), SlowPrefillDrafter()
-    drafters: list[Drafter] = [steered, slow, NgramDrafter()]
+    drafters: list[Drafter] = [steered, slow, DrawnDrafter(), NgramDrafter()]
     engine = DraftEngine({drafter.method: drafter for drafter in drafters}, limits)
     settings = ServiceSettings(listen="127.0.0.1:0", grace_s=0.1)
     async with running(settings, DraftService(engine, VOCABULARY)) as address, connect(address) as channel:

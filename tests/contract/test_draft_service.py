@@ -4,12 +4,15 @@ import math
 from collections.abc import AsyncIterator
 
 import grpc
+import numpy as np
 import pytest
-from draft_server import POISON, VOCAB, Server, open_message, request, serving
+from draft_server import POISON, VOCAB, Q, Server, open_message, request, serving
 
 from draft_service.engine import Limits
 from draft_service.session import Drafted, Prefilled, Request
 from outrider.core.round import Budget, SamplingParams
+from outrider.core.tree import TokenTree
+from outrider.serving.wire import proposal_from_proto
 from outrider.v1 import draft_pb2
 
 
@@ -52,6 +55,15 @@ async def test_ngram_proposes_over_the_wire(server: Server) -> None:
     assert not proposal.drawn_from
 
 
+async def test_drawn_proposal_carries_its_distribution_to_the_bit(server: Server) -> None:
+    call = await server.opened(method="drawn", temperature=1.0)
+    await call.write(request(1, 4, [10]))
+    proposal = proposal_from_proto((await call.read()).proposal, 10, "drawn", VOCAB, 8)
+    assert proposal.tree == TokenTree.chain(10, [40])
+    assert np.array_equal(proposal.drawn_from[0].ids, Q.ids)
+    assert np.array_equal(proposal.drawn_from[0].probabilities, Q.probabilities)
+
+
 async def test_empty_proposal_is_an_answer(server: Server) -> None:
     call = await server.opened(method="ngram")
     await call.write(request(1, 3, []))
@@ -72,8 +84,8 @@ async def test_half_closed_stream_ends_behind_the_answers_that_are_due(server: S
 
 async def test_info_names_drafters_limits_and_model(server: Server) -> None:
     info = await server.info()
-    assert [drafter.method for drafter in info.drafters] == ["steered", "slow", "ngram"]
-    assert [drafter.model for drafter in info.drafters] == ["fake", "fake", ""]
+    assert [drafter.method for drafter in info.drafters] == ["steered", "slow", "drawn", "ngram"]
+    assert [drafter.model for drafter in info.drafters] == ["fake", "fake", "fake", ""]
     assert all(drafter.recommended_depth > 0 for drafter in info.drafters)
     assert (info.model.tokenizer_fingerprint, info.model.vocab_size, info.model.context_length) == (
         "f00d",
@@ -174,7 +186,10 @@ async def test_session_beyond_the_limit_is_refused_with_a_time_to_come_back() ->
 
 BAD_OPENS = {
     "no open first": (request(1, 1), "first of a stream must be open"),
-    "unknown method": (open_message(method="magic"), "'magic' is unknown, limit one of steered, slow, ngram"),
+    "unknown method": (
+        open_message(method="magic"),
+        "open.method: 'magic' is unknown, limit one of steered, slow",
+    ),
     "empty prompt": (open_message([]), "open.prompt_ids: length: 0, limit 1 to 64"),
     "prompt over context": (open_message([1] * 65), "open.prompt_ids: length: 65, limit 1 to 64"),
     "token out of range": (open_message([1, VOCAB]), "open.prompt_ids[1]: token 100, limit 0 to 99"),
