@@ -14,8 +14,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from loadtest import machine, report
+from loadtest import report
 from outrider import Client
+from outrider.cli import provenance
 from outrider.cli.cluster import Cluster
 from outrider.cli.console import ending_well
 from outrider.cli.processes import ClusterError
@@ -62,9 +63,7 @@ def run_cell(load: Load, users: int, speculation: bool, folder: Path) -> report.
     limit_s = load.seconds + STOP_S + 60
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     if not samples.exists():
-        raise LoadtestError(
-            f"locust stored no samples (status {done.returncode}): {done.stderr[-2000:]}"
-        )
+        raise LoadtestError(f"locust stored no samples (status {done.returncode}): {done.stderr[-2000:]}")
     return report.summarise(users, speculation, *report.read_samples(samples))
 
 
@@ -100,7 +99,7 @@ def main(
     k: Annotated[int, typer.Option(help="fixed depth; -1 is the drafter's own")] = -1,
     max_tokens: Annotated[int, typer.Option(min=1, help="tokens per request")] = 48,
     temperature: Annotated[float, typer.Option(min=0.0)] = 0.0,
-    prompts: Annotated[str | None, typer.Option(help="JSONL file with prompt, or a folder of them")] = None,
+    prompts: Annotated[str | None, typer.Option(help="JSONL file as bench takes, or a folder")] = None,
     target: Annotated[str, typer.Option(help="model of the own cluster")] = "default",
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16")] = "auto",
     out: Annotated[Path, typer.Option(help="where the result is stored")] = Path("build/loadtest.json"),
@@ -112,7 +111,7 @@ def main(
         cells = compare(load, users or [1, 8], console)
         with Client(served) as client:
             model = client.info().model
-    run = {"model": model.name, "dtype": model.numerics.dtype, **machine.describe()}
+    run = {"model": model.name, "dtype": model.numerics.dtype, **provenance.facts()}
     report.write_result(out, run, cells)
     console.print(report.table(cells))
     console.print(f"{model.name}, {model.numerics.dtype}, {run['machine']['cpu']}; stored in {out}")

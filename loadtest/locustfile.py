@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from locust.env import Environment
 
 from loadtest.report import Sample, write_samples
 from outrider import Client, OutriderError
+from outrider.cli import prompts
 
 PROMPTS = Path(__file__).parent.parent / "tests" / "prompts"
 
@@ -32,7 +32,7 @@ grpc_gevent.init_gevent()
 @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options besides Locust's own."""
-    parser.add_argument("--prompts", default=str(PROMPTS), help="JSONL file with prompt, or a folder of them")
+    parser.add_argument("--prompts", default=str(PROMPTS), help="JSONL file as bench takes, or a folder")
     parser.add_argument("--max-tokens", type=int, default=48, help="tokens per request")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--method", default="", help="drafter; the server's choice without it")
@@ -152,19 +152,14 @@ def speculative(method: str, k: int) -> dict[str, Any]:
 
 
 def read_prompts(path: Path) -> list[str]:
-    """Prompts of a JSONL file, or of all in a folder, taken from the files in turn.
+    """Texts of a prompt file, or of all `*.jsonl` in a folder, taken from the files in turn.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are none, or a line is bad.
     """
     files = sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
-    lines = [file.read_text(encoding="utf-8").splitlines() for file in files]
-    turns = [list(_prompts(file)) for file in lines]
-    prompts = [prompt for turn in itertools.zip_longest(*turns) for prompt in turn if prompt is not None]
-    if not prompts:
+    columns = [[prompt.text for prompt in prompts.read_prompts(file)] for file in files]
+    texts = [text for row in itertools.zip_longest(*columns) for text in row if text is not None]
+    if not texts:
         raise ValueError(f"prompts: {path} has none")
-    return prompts
-
-
-def _prompts(lines: list[str]) -> Iterator[str]:
-    return (json.loads(line)["prompt"] for line in lines if line.strip())
+    return texts

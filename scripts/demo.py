@@ -52,7 +52,7 @@ def demo(client: Client, console: Console) -> bool:
     timed(client, off)  # first use of the kernels
     plain, plain_rate = timed(client, off)
     table = Table(title=f"{info.model.name}, {info.model.numerics.dtype}, {TOKENS} greedy tokens")
-    for column in ("method", "K", "tokens/s", "speed-up", "rounds", "accepted", "length", "same text"):
+    for column in ("method", "K", "tokens/s", "speed-up", "rounds", "accepted", "length", "same"):
         table.add_column(column, justify="left" if column == "method" else "right", no_wrap=True)
     table.add_row("plain", "0", *row(plain, plain_rate, plain, plain_rate))
     good = True
