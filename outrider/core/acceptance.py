@@ -15,6 +15,7 @@ from p outside are all the evidence that exactness needs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -110,8 +111,15 @@ def reject(
 
     Returns:
         (place of the accepted child, its token), or (None, the token drawn from the residual).
+
+    Raises:
+        EvidenceError: p has another number of ids than q~, or no finite mass.
     """
+    if evidence.probabilities.shape != q.ids.shape:
+        raise EvidenceError(f"evidence.nodes: {evidence.probabilities.size} probabilities, limit {q.ids.size}")
     total = float(evidence.probabilities.sum()) + evidence.outside
+    if not 0.0 < total < math.inf:
+        raise EvidenceError(f"evidence.nodes: mass {total:g}, limit above 0 and finite")
     p, outside = evidence.probabilities / total, evidence.outside / total
     rest = q.probabilities.copy()
     for place, token in enumerate(tokens):

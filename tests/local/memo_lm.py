@@ -1,0 +1,124 @@
+"""A real transformer, tiny and random, that remembers its logits by prefix, so that thousands of rounds take seconds.
+
+It stands in for `CausalLM` behind the target's and the drafter's own code. Its cache holds tokens instead of keys: a
+row that is kept wrongly, or stands for another token than it should, changes every logit behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from outrider.models.causal_lm import CausalLM, Hidden, Segment
+from tests.tiny import tiny_model
+
+Prefix = tuple[int, ...]
+
+
+class TokenCache:
+    """`KVCache` with a token for each row."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+
+    @property
+    def length(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def nbytes(self) -> int:
+        return 8 * len(self.tokens)
+
+    def keep(self, length: int, rows: Sequence[int] = ()) -> None:
+        assert 0 <= length <= self.length
+        assert list(rows) == sorted(set(rows))
+        assert all(length <= row < self.length for row in rows)
+        self.tokens = self.tokens[:length] + [self.tokens[row] for row in rows]
+
+    def free(self) -> None:
+        self.tokens = []
+
+
+class MemoLM:
+    """Logits of `model` behind every prefix, times `sharpness`; states are row numbers of a table."""
+
+    def __init__(self, model: PreTrainedModel, sharpness: float = 1.0, context_length: int = 512) -> None:
+        self.model = model
+        self.name = "memo"
+        self.vocab_size: int = model.config.vocab_size
+        self.context_length = context_length
+        self.tokenizer_fingerprint = "tiny"
+        self.forwards = 0
+        self._sharpness = sharpness
+        self._known: dict[Prefix, int] = {}
+        self._table = torch.empty(1024, self.vocab_size)
+
+    def new_cache(self) -> TokenCache:
+        return TokenCache()
+
+    def forward(self, segments: Sequence[Segment], taps: Sequence[int] = ()) -> Hidden:
+        self.forwards += 1
+        prefixes: list[Prefix] = []
+        for segment in segments:
+            cache = cast(TokenCache, segment.cache)
+            paths: list[Prefix] = [tuple(cache.tokens)]
+            for token, parent in zip(segment.tokens, segment.parents, strict=True):
+                paths.append((*paths[parent + 1], token))
+            if max(map(len, paths)) > self.context_length:
+                raise ValueError(f"tokens: {max(map(len, paths))} positions, limit {self.context_length}")
+            prefixes += paths[1:]
+            cache.tokens += segment.tokens
+        self._learn([prefix for prefix in dict.fromkeys(prefixes) if prefix not in self._known])
+        return Hidden(torch.tensor([[self._known[prefix]] for prefix in prefixes]), None)
+
+    def logits(self, states: Tensor) -> Tensor:
+        return self._table[states[:, 0]]
+
+    def of(self, prefix: Sequence[int]) -> Tensor:
+        """Logits [V] behind a prefix, straight from the model."""
+        with torch.inference_mode():
+            logits: Tensor = self.model(torch.tensor([list(prefix)])).logits[0, -1]
+        return logits * self._sharpness
+
+    @torch.inference_mode()
+    def _learn(self, prefixes: Sequence[Prefix]) -> None:
+        if not prefixes:
+            return
+        first = len(self._known)
+        while first + len(prefixes) > len(self._table):
+            self._table = torch.cat([self._table, torch.empty_like(self._table)])
+        last = torch.tensor([len(prefix) - 1 for prefix in prefixes])
+        padded = torch.zeros(len(prefixes), int(last.max()) + 1, dtype=torch.long)
+        for row, prefix in enumerate(prefixes):
+            padded[row, : len(prefix)] = torch.tensor(
+                prefix
+            )  # causal: what is right of a row never reaches it
+        logits = self.model(padded, use_cache=False).logits[torch.arange(len(prefixes)), last]
+        self._table[first : first + len(prefixes)] = logits * self._sharpness
+        self._known.update((prefix, first + row) for row, prefix in enumerate(prefixes))
+
+
+def as_model(model: MemoLM) -> CausalLM:
+    """The type that the code under test names."""
+    return cast(CausalLM, model)
+
+
+def memo_lm(vocab: int = 8, seed: int = 0, sharpness: float = 1.0, context_length: int = 512) -> MemoLM:
+    """A random model; models of different seeds have nothing in common."""
+    return MemoLM(tiny_model(vocab=vocab, layers=2, hidden=32, seed=seed), sharpness, context_length)
+
+
+def noisy(model: MemoLM, noise: float, seed: int = 1) -> MemoLM:
+    """A copy whose weights carry noise of `noise` times each weight's own spread: a draft model that is often right."""
+    copy = tiny_model(vocab=model.vocab_size, layers=2, hidden=32)
+    copy.load_state_dict(model.model.state_dict())
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in copy.parameters():
+            if weight.dim() > 1:
+                weight += noise * weight.std() * torch.randn(weight.shape, generator=generator)
+    return MemoLM(copy, model._sharpness, model.context_length)
