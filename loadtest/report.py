@@ -129,7 +129,7 @@ def table(cells: Sequence[Cell]) -> Table:
     shown = Table(title="With and without speculation", caption="times: p50 / p95 in ms")
     for column in ("users", "method", "requests", "failed", "tokens/s", "speed-up"):
         shown.add_column(column, justify="left" if column == "method" else "right")
-    for column in ("first token", "per token", "acceptance rate", "acceptance length"):
+    for column in ("first token", "per token", "accept. rate", "accept. length"):
         shown.add_column(column, justify="right")
     plain = {cell.users: cell.tokens_per_second for cell in cells if not cell.speculation}
     for cell in cells:
