@@ -143,16 +143,12 @@ class Loop:
 
 
 def _accepted_rows(evidence: Evidence, decision: Decision) -> list[Features]:
-    """The feature rows of the root and the accepted nodes, out of those that the target sent."""
+    """The feature rows of the root and the accepted nodes, out of those of the walked nodes."""
     features = evidence.features
     if features is None:
         return []
-    if not evidence.walked:
-        return [features]
     wanted = {0, *decision.accepted}
-    in_front = features.rows - len(evidence.walked)  # rows of the prompt in the root's chunk
     size = 2 * features.width
-    kept = [*range(in_front)]
-    kept += [in_front + row for row, node in enumerate(evidence.walked) if node in wanted]
+    kept = [row for row, node in enumerate(evidence.walked) if node in wanted]
     data = b"".join(features.data[row * size : (row + 1) * size] for row in kept)
     return [Features(features.start, len(kept), features.width, data)]

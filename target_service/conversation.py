@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-from outrider.core.round import Features, Ids
+from outrider.core.round import Commit, Features, Ids
 from outrider.core.tree import TokenTree
 from outrider.serving.errors import FailedPrecondition, InvalidArgument
 from outrider.serving.wire import (
@@ -90,15 +90,23 @@ class Conversation:
         supports: dict[int, Ids] = {}
         for support in request.supports:
             check_range("supports.node", support.node, 0, len(tree) - 1)
+            if support.node in supports:
+                raise InvalidArgument(f"supports.node: {support.node} occurs twice")
             supports[support.node] = support_from_proto(support, vocab, self._settings.max_support)
             _check_support(tree, support.node, supports[support.node])
         if supports and not session.sampling.draws:
             raise InvalidArgument("supports: a greedy or seeded session takes trees without drawn children only")
-        commit = commit_from_proto(request.commit) if request.HasField("commit") else None
-        session.advance(request.round, request.base_len, commit, request.root)
+        session.advance(request.round, request.base_len, self._decision(request), request.root)
         session.check_room(tree, self._engine.model.context_length)
         exact = request.tree_exact if request.HasField("tree_exact") else True
         await self._pass(tree, supports, tree_exact=exact)
+
+    def _decision(self, request: target_pb2.VerifyRequest | target_pb2.FreeRun) -> Commit | None:
+        if not request.HasField("commit"):
+            return None
+        # Within a step an unknown token would fail every session of that step.
+        check_tokens("commit.emitted", [request.commit.emitted], self._engine.model.vocab_size)
+        return commit_from_proto(request.commit)
 
     async def _pass(self, tree: TokenTree, supports: dict[int, Ids], *, tree_exact: bool) -> None:
         session = self._session
@@ -121,8 +129,7 @@ class Conversation:
         session = self._session
         check_range("max_tokens", request.max_tokens, 1, self._engine.model.context_length)
         check_tokens("stop_ids", request.stop_ids, self._engine.model.vocab_size)
-        commit = commit_from_proto(request.commit) if request.HasField("commit") else None
-        session.advance(request.round, request.base_len, commit, request.root)
+        session.advance(request.round, request.base_len, self._decision(request), request.root)
         end = session.base_len + request.max_tokens
         if end > session.limit:
             raise FailedPrecondition(f"max_tokens: {request.max_tokens}, limit {session.limit - session.base_len}")
@@ -152,7 +159,10 @@ class Conversation:
             return False
         kind = message.WhichOneof("message")
         if kind == "acknowledge":
-            self._engine.acknowledge(self._session, message.acknowledge.base_len)
+            base_len, limit = message.acknowledge.base_len, self._session.base_len
+            if base_len > limit:
+                raise FailedPrecondition(f"acknowledge.base_len: {base_len}, limit {limit}")
+            self._engine.acknowledge(self._session, base_len)
         elif kind == "halt":
             self._engine.halt(self._session)
         else:

@@ -56,9 +56,9 @@ class Engine:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
-        for item, _ in self._schedule.take():
+        for item in self._schedule.items():
             self._fail(item, Unavailable("the target is draining"))
-        self._thread.shutdown()
+        await asyncio.to_thread(self._thread.shutdown)  # waits for a step that is in progress
 
     @property
     def live_sessions(self) -> int:
@@ -172,10 +172,10 @@ class Engine:
         self._last_rows = step.rows
         if isinstance(item, Run):
             self._extend_run(item, outcome, step)
-        elif work.tree is None:
-            if outcome.features is not None:
-                item.on_features(outcome.features)
-        else:
+            return
+        if outcome.prompt_features is not None:
+            item.on_features(outcome.prompt_features)
+        if work.tree is not None:
             self._schedule.remove(item.session)
             item.session.tree = work.tree
             item.session.busy = False

@@ -103,6 +103,10 @@ class Schedule:
         """What is in progress for a session."""
         return self._items.get(id(session))
 
+    def items(self) -> list[Item]:
+        """All that is in progress."""
+        return list(self._items.values())
+
     def take(self) -> list[tuple[Item, Work]]:
         """Items that go into the next step, with their rows."""
         return list(self._take())

@@ -54,6 +54,7 @@ class Session:
     free_run: FreeRun | None = None
     busy: bool = False
     kept_features: list[Features] = field(default_factory=list)
+    kept_rows: tuple[int, list[int]] | None = None
 
     @property
     def base_len(self) -> int:
@@ -82,10 +83,16 @@ class Session:
             raise FailedPrecondition(f"base_len: {base_len}, limit {self.limit} by prompt and max_tokens")
         if self.tree is not None:
             first = self.base_len - 1  # the root's row; node i has row first + i
-            self.cache.keep(first + 1, [first + node for node in kept])
+            self.kept_rows = first + 1, [first + node for node in kept]
         self.tokens += tokens
         self.round = round_
         self.tree = None
+
+    def compact(self) -> None:
+        """Drops the cache rows of refused nodes. It moves tensors, so it is left to the thread that owns them."""
+        if self.kept_rows is not None:
+            self.cache.keep(*self.kept_rows)
+            self.kept_rows = None
 
     def _path(self, commit: Commit | None) -> tuple[int, ...]:
         if (commit is None) != (self.tree is None):

@@ -32,11 +32,15 @@ class Work:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step found for one Work; empty but for features in mid-prefill."""
+    """What a step found for one Work; nothing but prompt_features in mid-prefill.
+
+    features: rows of the walked nodes; prompt_features: rows of the prompt in front of the root.
+    """
 
     samples: tuple[int, ...] = ()
     nodes: Mapping[int, NodeEvidence] = field(default_factory=dict)
     walked: tuple[int, ...] = ()
+    prompt_features: Features | None = None
     features: Features | None = None
 
 
@@ -54,9 +58,11 @@ def run(model: CausalLM, works: Sequence[Work]) -> StepResult:
     """Runs one step; every session's cache grows by the rows of its work."""
     started = time.perf_counter()
     taps = sorted({tap for work in works if work.session.features for tap in work.session.features.taps})
-    starts = [work.session.cache.length for work in works]
     segments = [Segment(w.session.cache, w.tokens, w.parents, w.tree_exact) for w in works]
     with torch.inference_mode():
+        for work in works:
+            work.session.compact()
+        starts = [work.session.cache.length for work in works]
         hidden = model.forward(segments, taps)
         ends = torch.tensor([len(work.tokens) for work in works]).cumsum(0).tolist()
         due = [row for work, end in zip(works, ends, strict=True) for row in _due(work, end)]
@@ -83,12 +89,14 @@ def _outcome(
     session, wanted = work.session, work.session.features
     if work.tree is None:
         rows = range(len(work.tokens))
-        return Outcome(features=_features(wanted, session, start, rows, tapped, taps))
+        return Outcome(prompt_features=_features(wanted, session, start, rows, tapped, taps))
     samples, nodes = gather(session, work.tree, logits, work.supports)
     kept = walked(work.tree, samples, work.supports)
     in_front = len(work.tokens) - len(work.tree)  # rows of the prompt in the same chunk as the root
-    rows_kept = [*range(in_front), *(in_front + node for node in kept)]
-    return Outcome(samples, nodes, kept, _features(wanted, session, start, rows_kept, tapped, taps))
+    prompt_features = _features(wanted, session, start, range(in_front), tapped, taps)
+    rows_kept = [in_front + node for node in kept]
+    features = _features(wanted, session, start + in_front, rows_kept, tapped, taps)
+    return Outcome(samples, nodes, kept, prompt_features, features)
 
 
 def _features(

@@ -1,0 +1,278 @@
+"""Prefill, evidence, features, and how sessions end."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import grpc
+import numpy as np
+import pytest
+import torch
+from target_server import (
+    VOCAB,
+    Server,
+    SteeredModel,
+    Stream,
+    commit,
+    free_run,
+    greedy,
+    open_message,
+    serving,
+    tiny_target,
+    verify,
+)
+
+from outrider.serving.channels import connect
+from outrider.serving.wire import support_to_proto
+from outrider.v1 import target_pb2, target_pb2_grpc, types_pb2
+from tests.tiny import tiny_llama, tiny_model
+
+PROMPT = [int(token) for token in np.random.default_rng(3).integers(0, VOCAB, 150)]
+TAPS = (2, 0, 1)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    async with serving(prefill_chunk=16, prefill_rows=16) as it:
+        yield it
+
+
+@pytest.fixture(scope="module")
+def reference() -> list[torch.Tensor]:
+    """transformers' own hidden states [rows, taps x hidden] of the prompt and the text behind it."""
+    ids = torch.tensor([PROMPT + greedy(PROMPT, 30)])
+    with torch.no_grad():
+        states = tiny_model(vocab=VOCAB)(ids, output_hidden_states=True).hidden_states
+    return torch.cat([states[tap][0] for tap in TAPS], dim=-1)
+
+
+def rows_of(features: types_pb2.Features) -> torch.Tensor:
+    flat = torch.frombuffer(bytearray(features.data), dtype=torch.bfloat16)
+    return flat.view(features.rows, features.width).float()
+
+
+def assert_rows(features: types_pb2.Features, start: int, expected: torch.Tensor) -> None:
+    assert (features.start, features.rows) == (start, expected.shape[0])
+    torch.testing.assert_close(rows_of(features), expected, rtol=0.01, atol=0.01)
+
+
+async def features_before_evidence(stream: Stream) -> tuple[list[types_pb2.Features], target_pb2.Evidence]:
+    parts = []
+    while (reply := await stream.read()).WhichOneof("message") == "features":
+        parts.append(reply.features)
+    return parts, reply.evidence
+
+
+async def test_prefill_in_chunks_answers_with_the_first_token(server: Server) -> None:
+    stream = server.stream()
+    await stream.send(open=open_message(PROMPT))
+    evidence = await stream.evidence()
+    assert (evidence.round, evidence.base_len) == (0, len(PROMPT))
+    assert list(evidence.samples) == greedy(PROMPT, 1)
+    assert evidence.load.sessions == 1
+    assert evidence.forward_us > 0
+    assert len(server.model.steps) == 10  # 150 rows, cut at multiples of 16
+
+
+async def test_rounds_commit_paths_and_drop_what_was_refused(server: Server) -> None:
+    expected = greedy(PROMPT, 12)
+    stream, token = await server.opened(PROMPT)
+    assert token == expected[0]
+    base_len, decision, at, wrong = len(PROMPT) + 1, commit(token), 0, (expected[3] + 1) % VOCAB
+    for round_ in (1, 2, 3):
+        # the right path is 2 - 4 beside a wrong child at each level
+        tokens = [wrong, expected[at + 1], wrong, expected[at + 2]]
+        if expected[at + 1] == wrong or expected[at + 2] == wrong:
+            wrong = (wrong + 1) % VOCAB
+            tokens = [wrong, expected[at + 1], wrong, expected[at + 2]]
+        await stream.send(verify=verify(round_, base_len, expected[at], decision, tokens, [0, 0, 2, 2]))
+        evidence = await stream.evidence()
+        assert [evidence.samples[node] for node in (0, 2, 4)] == expected[at + 1 : at + 4]
+        assert not evidence.HasField("features")
+        base_len, decision, at = base_len + 3, commit(expected[at + 3], [2, 4]), at + 3
+
+
+async def test_evidence_under_a_support_is_p_on_it_and_the_mass_outside(server: Server) -> None:
+    stream, token = await server.opened([1, 2, 3], temperature=1.3)
+    ids = [4, 9, 30]
+    await stream.send(
+        verify=verify(1, 4, token, commit(token), [9, 4, 7], [0, 0, 1], [support_to_proto(0, ids)])
+    )
+    evidence = await stream.evidence()
+    model = tiny_model(vocab=VOCAB)
+    with torch.no_grad():
+        p = (model(torch.tensor([[1, 2, 3, token]])).logits[0, -1].double() / 1.3).softmax(-1)
+    np.testing.assert_allclose(evidence.probabilities, p[ids], rtol=1e-4)
+    np.testing.assert_allclose(evidence.outside, [1 - p[ids].sum()], rtol=1e-4)
+    assert len(evidence.samples) == 4
+    assert evidence.samples[0] not in ids
+
+
+async def test_outside_sample_is_absent_where_p_has_no_mass_there(server: Server) -> None:
+    stream, token = await server.opened([1, 2, 3], temperature=1.0, top_k=1)
+    ids = list(range(VOCAB))
+    await stream.send(verify=verify(1, 4, token, commit(token), [5], [0], [support_to_proto(0, ids)]))
+    evidence = await stream.evidence()
+    assert evidence.samples[0] == -1
+    assert list(evidence.outside) == [0.0]
+    assert sum(evidence.probabilities) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("window", [0, 1, 5, 20, 1000])
+async def test_prompt_features_are_transformers_hidden_states_of_the_window(
+    server: Server, reference: torch.Tensor, window: int
+) -> None:
+    stream = server.stream()
+    await stream.send(open=open_message(PROMPT, features=types_pb2.FeatureSpec(taps=TAPS, window=window)))
+    parts, evidence = await features_before_evidence(stream)
+    start = max(0, len(PROMPT) - window) if window else 0
+    got = [*parts, evidence.features]
+    assert got[0].start == start
+    for before, after in zip(got, got[1:], strict=False):
+        assert after.start == before.start + before.rows
+    rows = torch.cat([rows_of(part) for part in got])
+    torch.testing.assert_close(rows, reference[start : len(PROMPT)], rtol=0.01, atol=0.01)
+
+
+async def test_features_of_a_tree_are_those_of_the_walked_nodes(
+    server: Server, reference: torch.Tensor
+) -> None:
+    expected = greedy(PROMPT, 8)
+    wrong = next(t for t in range(VOCAB) if t not in expected)
+    stream, token = await server.opened(PROMPT, features=types_pb2.FeatureSpec(taps=TAPS, window=1))
+    at = len(PROMPT) + 1
+    tokens = [wrong, expected[1], expected[2], wrong]
+    await stream.send(verify=verify(1, at, token, commit(token), tokens, [0, 0, 2, 3]))
+    parts, evidence = await features_before_evidence(stream)
+    assert not parts
+    assert list(evidence.walked) == [0, 2, 3]
+    assert_rows(evidence.features, at - 1, reference[at - 1 : at + 2])
+
+
+async def test_features_under_rejection_are_those_of_all_nodes(server: Server) -> None:
+    spec = types_pb2.FeatureSpec(taps=TAPS, window=1)
+    stream, token = await server.opened(PROMPT, temperature=1.0, features=spec)
+    at = len(PROMPT) + 1
+    await stream.send(
+        verify=verify(1, at, token, commit(token), [5, 6], [0, 0], [support_to_proto(0, [5, 6])])
+    )
+    evidence = await stream.evidence()
+    assert list(evidence.walked) == [0, 1, 2]
+    assert (evidence.features.start, evidence.features.rows) == (at - 1, 3)
+
+
+async def test_rows_kept_during_a_free_run_come_before_the_next_evidence(
+    server: Server, reference: torch.Tensor
+) -> None:
+    expected = greedy(PROMPT, 8)
+    stream, token = await server.opened(PROMPT, features=types_pb2.FeatureSpec(taps=TAPS, window=1))
+    at = len(PROMPT) + 1
+    await stream.send(free_run=free_run(1, at, token, commit(token), max_tokens=4))
+    assert (await stream.run())[0] == expected[1:5]
+    await stream.send(verify=verify(2, at + 4, expected[4], None, expected[5:6]))
+    parts, evidence = await features_before_evidence(stream)
+    rows = torch.cat([rows_of(part) for part in parts])
+    assert parts[0].start == at - 1
+    torch.testing.assert_close(rows, reference[at - 1 : at + 3], rtol=0.01, atol=0.01)
+    assert_rows(evidence.features, at + 3, reference[at + 3 : at + 5])
+
+
+async def test_feature_messages_hold_at_most_one_mebibyte() -> None:
+    torch.set_num_threads(1)
+    wide = tiny_llama(VOCAB, layers=1, hidden=2048)
+    async with serving(SteeredModel(wide), prefill_chunk=256, prefill_rows=512) as server:
+        stream = server.stream()
+        await stream.send(open=open_message([1] * 250, features=types_pb2.FeatureSpec(taps=[0, 1])))
+        parts, evidence = await features_before_evidence(stream)
+        assert [part.start + part.rows for part in parts][-1] == evidence.features.start
+        assert sum(part.rows for part in parts) == 249
+        assert evidence.features.rows == 1
+        assert 1000 << 10 < max(len(part.data) for part in parts) <= 1 << 20
+
+
+async def test_cancelled_stream_frees_its_session_within_a_second(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    streams = [(await server.opened(max_tokens=400))[0] for _ in range(3)]
+    _, token = running = await server.opened(max_tokens=400)
+    await running[0].send(free_run=free_run(1, 4, token, commit(token), max_tokens=300))
+    assert await server.live(4)
+    for stream in [*streams, running[0]]:
+        stream.call.cancel()
+    assert await server.live(0)
+    assert (await server.info()).sessions_total == 4
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_stream_cancelled_in_the_middle_of_a_step_is_freed_and_the_next_is_served() -> None:
+    async with serving(SteeredModel(tiny_target(), delay_s=0.2)) as server:
+        stream = server.stream()
+        await stream.send(open=open_message())
+        await asyncio.sleep(0.05)
+        stream.call.cancel()
+        assert await server.live(0)
+        assert (await server.opened())[1] == greedy([1, 2, 3], 1)[0]
+
+
+async def test_half_closed_stream_ends_well(server: Server) -> None:
+    stream, _ = await server.opened()
+    await stream.call.done_writing()
+    assert await stream.call.read() is grpc.aio.EOF
+    assert await stream.call.code() is grpc.StatusCode.OK
+    assert await server.live(0)
+
+
+async def test_long_prompt_lets_other_sessions_take_steps_between_its_chunks(server: Server) -> None:
+    quick, token = await server.opened()
+    server.model.gate.clear()
+    long = server.stream()
+    await long.send(open=open_message(PROMPT))
+    await quick.send(free_run=free_run(1, 4, token, commit(token), max_tokens=6))
+    await asyncio.sleep(0.1)
+    server.model.gate.set()
+    assert len((await quick.run())[0]) == 6
+    assert (await long.evidence()).samples[0] == greedy(PROMPT, 1)[0]
+    assert server.model.steps.count(2) >= 5
+
+
+async def test_stopping_ends_open_streams_as_unavailable_and_quickly() -> None:
+    async with AsyncExitStack() as outer:
+        async with serving(SteeredModel(tiny_target(), delay_s=0.05)) as server:
+            server.stub = target_pb2_grpc.TargetStub(await outer.enter_async_context(connect(server.address)))
+            idle, _ = await server.opened()
+            busy, token = await server.opened(max_tokens=400)
+            await busy.send(free_run=free_run(1, 4, token, commit(token), max_tokens=300))
+            await busy.read()
+            started = time.perf_counter()
+        assert time.perf_counter() - started < 2
+        for stream in (idle, busy):
+            assert (await stream.status())[0] in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+
+async def test_stopping_the_engine_fails_everything_that_waits(server: Server) -> None:
+    blocked, token = await server.opened(max_tokens=100)
+    await blocked.send(free_run=free_run(1, 4, token, commit(token), max_tokens=80))
+    for _ in range(32):  # it now waits for an acknowledge
+        await blocked.read()
+    server.model.gate.clear()
+    waiting = [server.stream() for _ in range(4)]  # more than one step's budget of prefill
+    for stream in waiting:
+        await stream.send(open=open_message(PROMPT))
+    await asyncio.sleep(0.1)
+    asyncio.get_running_loop().call_later(0.1, server.model.gate.set)
+    await server.engine.stop()
+    for stream in [blocked, *waiting]:
+        code, details = await stream.status()
+        assert code is grpc.StatusCode.UNAVAILABLE
+        assert "draining" in details
+
+
+async def test_info_tells_model_limits_and_eos(server: Server) -> None:
+    info = await server.info()
+    model = tiny_target()
+    assert (info.model.name, info.model.vocab_size, info.model.context_length) == ("tiny-llama", VOCAB, 512)
+    assert (info.layers, info.hidden_size, list(info.eos_ids)) == (2, 32, [VOCAB - 1])
+    assert info.model.numerics.fingerprint == model.numerics.fingerprint
+    assert (info.max_nodes, info.max_sessions, info.max_support) == (64, 64, 256)
+    assert (info.live_sessions, info.sessions_total) == (0, 0)
