@@ -1,0 +1,177 @@
+"""The whole greedy sweep: every prompt, drafter, K, alone and eight at once, against plain and transformers.
+
+    python -m tests.sweep [--fresh]
+
+Each finished cell is appended to tests/results/sweep.jsonl with its commit; a second run goes on where the first was
+stopped. The summary is tests/results/sweep.json. The exit status is 1 where any text differed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from outrider.cli import provenance
+from outrider.cli.cluster import Cluster
+from tests import prompts as own
+from tests.greedy import Reference, drafter_flags, run
+
+FOLDER = Path(__file__).parent / "results"
+LOG, SUMMARY = FOLDER / "sweep.jsonl", FOLDER / "sweep.json"
+SHARED = Path(__file__).parents[2] / "shared" / "data"
+SHARED_PROMPTS = 24
+DEPTHS = (1, 2, 4, 8)
+VARIANTS = {"cut": ("ngram", "draft_model"), "noisy": ("draft_model",), "self": ("draft_model",)}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting over one set of prompts."""
+
+    prompts: str
+    variant: str
+    method: str
+    k: int
+    streams: int
+
+    @property
+    def key(self) -> str:
+        """Names the cell in the log."""
+        return f"{self.prompts}/{self.variant}/{self.method}/k{self.k}/x{self.streams}"
+
+
+def cells(sets: list[str]) -> Iterator[Cell]:
+    """All cells in the order in which they run: a variant's cluster is started once."""
+    for variant, methods in VARIANTS.items():
+        for name in sets:
+            for streams in (8, 1) if name == "own" else (8,):
+                if variant == "cut":
+                    yield Cell(name, variant, "plain", 0, streams)
+                for method in methods:
+                    for k in DEPTHS if name == "own" else (4,):
+                        yield Cell(name, variant, method, k, streams)
+
+
+def prompt_sets(reference: Reference) -> dict[str, list[list[int]]]:
+    """Token ids: our own prompts (chat-formatted, and raw edge cases), and the shared sets where they are there."""
+    chats = [reference.encode(p.prompt, chat=True) for p in own.load()]
+    edges = [reference.encode(p.prompt, chat=False) for p in [*own.one_token(), *own.long()]]
+    sets = {"own": chats + edges}
+    spec_bench = SHARED / "spec_bench" / "question.jsonl"
+    if spec_bench.exists():
+        lines = spec_bench.read_text(encoding="utf-8").splitlines()
+        step = max(1, len(lines) // SHARED_PROMPTS)
+        texts = [json.loads(line)["turns"][0] for line in lines[::step][:SHARED_PROMPTS]]
+        sets["spec_bench"] = [reference.encode(text, chat=True)[:1200] for text in texts]
+    return sets
+
+
+def done() -> dict[str, dict[str, Any]]:
+    """Finished cells of the log."""
+    if not LOG.exists():
+        return {}
+    rows = [json.loads(line) for line in LOG.read_text(encoding="utf-8").splitlines()]
+    return {row["key"]: row for row in rows}
+
+
+def check(cell: Cell, prompts: list[list[int]], expected: list[list[int]], address: str, reference: Reference) -> Any:
+    """Runs a cell: its row for the log."""
+    started = time.monotonic()
+    results = run(address, prompts, cell.method, cell.k, cell.streams)
+    differences = []
+    for index, (prompt, wanted, result) in enumerate(zip(prompts, expected, results, strict=True)):
+        difference = reference.compare(prompt, wanted, result.token_ids)
+        if difference is not None:
+            differences.append({"prompt": index, **asdict(difference)})
+    return {
+        "key": cell.key,
+        **asdict(cell),
+        "texts": len(results),
+        "tokens": sum(len(result.token_ids) for result in results),
+        "drafted": sum(result.speculation.drafted for result in results),
+        "accepted": sum(result.speculation.accepted for result in results),
+        "differences": differences,
+        "seconds": round(time.monotonic() - started, 1),
+        "commit": provenance.facts()["commit"],
+    }
+
+
+def main() -> int:
+    """Runs what is missing and writes the summary."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fresh", action="store_true", help="forget what earlier runs found")
+    arguments = parser.parse_args()
+    FOLDER.mkdir(exist_ok=True)
+    if arguments.fresh:
+        LOG.unlink(missing_ok=True)
+    console = Console(stderr=True)
+    reference = Reference()
+    sets = prompt_sets(reference)
+    finished = done()
+    todo = [cell for cell in cells(list(sets)) if cell.key not in finished]
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console) as progress:
+        if todo:
+            expected = _references(reference, sets, progress)
+        task = progress.add_task("cells", total=len(todo))
+        for variant in VARIANTS:
+            mine = [cell for cell in todo if cell.variant == variant]
+            if not mine:
+                continue
+            with Cluster(drafters=drafter_flags(variant), dtype="float32") as cluster:
+                for cell in mine:
+                    progress.update(task, description=cell.key)
+                    row = check(cell, sets[cell.prompts], expected[cell.prompts], cluster.address, reference)
+                    with LOG.open("a", encoding="utf-8") as log:
+                        log.write(json.dumps(row) + "\n")
+                    progress.advance(task)
+    return _summarise(console)
+
+
+def _references(reference: Reference, sets: dict[str, list[list[int]]], progress: Progress) -> dict[str, Any]:
+    task = progress.add_task("transformers", total=sum(map(len, sets.values())))
+    expected: dict[str, list[list[int]]] = {}
+    for name, prompts in sets.items():
+        expected[name] = []
+        for prompt in prompts:
+            expected[name].append(reference.generate(prompt))
+            progress.advance(task)
+    return expected
+
+
+def _summarise(console: Console) -> int:
+    rows = list(done().values())
+    differing = [row for row in rows if row["differences"]]
+    undrafted = [row["key"] for row in rows if row["k"] and not (row["drafted"] and row["accepted"])]
+    summary = {
+        "run": provenance.facts(),
+        "cells": len(rows),
+        "texts": sum(row["texts"] for row in rows),
+        "tokens": sum(row["tokens"] for row in rows),
+        "differing_texts": sum(len(row["differences"]) for row in rows),
+        "cells_without_accepted_drafts": undrafted,
+        "commits": sorted({row["commit"] for row in rows}),
+        "rows": rows,
+    }
+    SUMMARY.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    for row in differing:
+        for difference in row["differences"]:
+            console.print(f"{row['key']}: {difference}")
+    console.print(
+        f"{summary['texts']} texts, {summary['tokens']} tokens, {summary['differing_texts']} differ; "
+        f"cells without accepted drafts: {undrafted or 'none'}"
+    )
+    return 1 if differing or undrafted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
