@@ -1,0 +1,149 @@
+"""A cluster whose services are stand-ins: small programs in place of the real modules."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import redis
+
+from outrider import Client, OutriderError
+from outrider.cli.cluster import Cluster, is_healthy, service_environment
+from outrider.cli.processes import ChildDied, ClusterError
+
+STAND_IN = """
+import asyncio, sys
+sys.path.insert(0, {contract!r})
+from fake_orchestrator import FakeOrchestrator
+from outrider.serving.server import serve
+from outrider.serving.settings import ServiceSettings
+print("arguments", *sys.argv[1:], flush=True)
+listen = sys.argv[sys.argv.index("--listen") + 1]
+sys.exit(asyncio.run(serve(ServiceSettings(listen=listen, grace_s=1), FakeOrchestrator())))
+"""
+DYING = "import sys; sys.exit('cannot load: no such model')"
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Modules that stand in for the services; children find them first."""
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    contract = str(Path(__file__).parents[1] / "contract")
+    for name in ("target_service", "draft_service", "orchestrator"):
+        (folder / f"{name}.py").write_text(STAND_IN.format(contract=contract))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.chdir(tmp_path)  # -m looks into the working directory before all else
+    return folder
+
+
+def cluster(tmp_path: Path, **changes: object) -> Cluster:
+    return Cluster(**{"target": "tiny", "logs": tmp_path / "logs", "start_s": 60, "grace_s": 2, **changes})  # type: ignore[arg-type]
+
+
+def test_a_cluster_serves_and_leaves_nothing_behind(modules: Path, tmp_path: Path) -> None:
+    with cluster(tmp_path, drafters=["ngram", "draft_model=/m"], dtype="float32") as running:
+        with Client(running.address) as client:
+            assert client.generate("hi").text == "abcdef"
+        assert running.redis_url is not None
+        with redis.Redis.from_url(running.redis_url) as store:
+            assert store.ping()
+        addresses = (running.address, running.target_address, running.draft_address)
+        assert all(is_healthy(address) for address in addresses)
+    assert not any(is_healthy(address) for address in addresses)
+    with redis.Redis.from_url(running.redis_url) as store, pytest.raises(redis.ConnectionError):
+        store.ping()
+    logs = {
+        name: (tmp_path / "logs" / f"{name}.log").read_text() for name in ("target", "draft", "orchestrator")
+    }
+    assert "--model tiny --dtype float32 --device cpu" in logs["target"]
+    assert "--target tiny --drafter ngram --drafter draft_model=/m" in logs["draft"]
+    assert f"--target {addresses[1]} --draft {addresses[2]} --tokenizer tiny" in logs["orchestrator"]
+    assert all("stopped" in log for log in logs.values()), "each has drained"
+
+
+def test_a_service_that_cannot_start_ends_the_start_with_its_last_lines(
+    modules: Path, tmp_path: Path
+) -> None:
+    (modules / "target_service.py").write_text(DYING)
+    with pytest.raises(ChildDied, match="target died") as caught, cluster(tmp_path):
+        pass
+    assert "cannot load: no such model" in str(caught.value)
+
+
+def test_a_service_that_dies_is_the_reason_behind_the_callers_error(modules: Path, tmp_path: Path) -> None:
+
+    def use() -> None:
+        with cluster(tmp_path) as running:
+            running.check()
+            children = running._processes.children  # type: ignore[union-attr]
+            victim = next(child for child in children if child.name == "orchestrator")
+            victim.process.kill()
+            victim.process.wait(10)
+            with Client(running.address) as client:
+                client.generate("hi", timeout=5)
+
+    with pytest.raises(ChildDied, match="orchestrator died") as caught:
+        use()
+    assert isinstance(caught.value.__cause__, OutriderError)
+
+
+def test_a_service_that_never_is_healthy_ends_the_start_in_time(modules: Path, tmp_path: Path) -> None:
+    (modules / "draft_service.py").write_text("import time; time.sleep(600)")
+    with pytest.raises(ClusterError, match="draft is not healthy within 6 s"), cluster(tmp_path, start_s=6):
+        pass
+
+
+def test_an_existing_redis_is_used_and_none_started(modules: Path, tmp_path: Path) -> None:
+    with cluster(tmp_path, redis_url="redis://127.0.0.1:1/0"):
+        assert not (tmp_path / "logs" / "valkey.log").exists()
+    assert "--redis-url redis://127.0.0.1:1/0" in (tmp_path / "logs" / "orchestrator.log").read_text()
+
+
+def up(*arguments: str) -> subprocess.Popen[str]:
+    command = [
+        sys.executable,
+        "-c",
+        "import typer; from outrider.cli.up import up; typer.run(up)",
+        *arguments,
+    ]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_up_says_ready_on_one_line_and_drains_on_a_signal(modules: Path, tmp_path: Path, number: int) -> None:
+    with up("--target", "tiny", "--port", "0", "--logs", str(tmp_path)) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("ready grpc=127.0.0.1:")
+        address = line.strip().partition("=")[2]
+        assert is_healthy(address)
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "")
+    assert not is_healthy(address)
+    assert "stopped" in (tmp_path / "orchestrator.log").read_text()
+
+
+def test_up_ends_with_status_1_where_a_service_dies(modules: Path, tmp_path: Path) -> None:
+    (modules / "draft_service.py").write_text(DYING)
+    with up("--target", "tiny", "--port", "0", "--logs", str(tmp_path)) as process:
+        out, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "ready" not in out
+    assert "draft died (exit status 1)" in error
+    assert "cannot load: no such model" in error
+
+
+def test_services_that_share_a_machine_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_WAIT_POLICY", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    chosen = service_environment()
+    assert chosen["OMP_WAIT_POLICY"] == "passive"
+    assert chosen["OMP_NUM_THREADS"] == str(len(os.sched_getaffinity(0)))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert service_environment()["OMP_NUM_THREADS"] == "1", "what the user has set stands"
