@@ -40,6 +40,7 @@ class KVCache:
         """Bytes allocated."""
         return sum(t.nbytes for t in (*self._keys, *self._values) if t is not None)
 
+    @torch.inference_mode()
     def reserve(self, rows: int) -> None:
         """Makes room for `rows` rows in all, doubling the blocks as often as needed."""
         blocks = self._capacity
@@ -55,6 +56,7 @@ class KVCache:
                     new[: old.shape[0]] = old
                     side[layer] = new
 
+    @torch.inference_mode()
     def write(self, layer: int, start: int, keys: Tensor, values: Tensor) -> None:
         """Puts rows into one layer; `reserve` made the room.
 
@@ -91,6 +93,7 @@ class KVCache:
         block, offset = rows // BLOCK, rows % BLOCK
         return keys[block, :, offset], values[block, :, offset]
 
+    @torch.inference_mode()
     def keep(self, length: int, rows: Sequence[int] = ()) -> None:
         """Keeps the first `length` rows and, compacted behind them, `rows`; drops all others.
 
@@ -118,6 +121,7 @@ class KVCache:
                         store[target // BLOCK, :, target % BLOCK] = moved
         self.length = length + len(rows)
 
+    @torch.inference_mode()
     def fork(self, length: int) -> KVCache:
         """An independent copy of the first `length` rows."""
         if not 0 <= length <= self.length:

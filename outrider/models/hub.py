@@ -196,7 +196,16 @@ def default_draft(progress: Progress = silent) -> Path:
         cut_model(str(target), DRAFT_LAYERS, out)
         progress("cutting", 1, 1)
 
-    return build_once(f"{DEFAULT_NAME}-cut{DRAFT_LAYERS}", build)
+    return build_once(cut_name(target, DRAFT_LAYERS), build)
+
+
+def cut_name(place: Path | str, layers: int) -> str:
+    """The name in the cache of a draft model cut from the model at `place`."""
+    path = Path(place)
+    if path.parent == models_folder():
+        return f"{path.name}-cut{layers}"
+    full = place if isinstance(place, str) else str(path.resolve())
+    return f"{path.name}-{hashlib.sha256(full.encode()).hexdigest()[:8]}-cut{layers}"
 
 
 def resolve(spec: str, progress: Progress = silent) -> Path | str:
