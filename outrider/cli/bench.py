@@ -104,8 +104,8 @@ def result(info: ServerInfo, options: Options, depths: dict[str, int], rows: Seq
 
 def table(methods: Sequence[dict[str, Any]]) -> Table:
     """The methods' figures for people."""
-    columns = ("method", "tokens", "tokens/s", "speedup", "acceptance rate", "acceptance length", "identical")
-    made = Table(*columns)
+    made = Table("method", "tokens", "tokens/s", "speedup", "acc. rate", "acc. length", "identical")
+    made.columns[0].no_wrap = True
     for row in methods:
         made.add_row(
             row["method"],

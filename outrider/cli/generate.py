@@ -16,7 +16,7 @@ from outrider.cli.pieces import Pieces
 from outrider.cli.up import Drafters, Dtype, Target
 from outrider.client import Client
 from outrider.requests import DEFAULT_MAX_TOKENS, Options
-from outrider.results import Chunk, GenerationResult
+from outrider.results import Chunk, GenerationResult, ServerInfo
 
 STYLES = {"accepted": "green", "recovered": "yellow", "bonus": "cyan", "plain": "default"}
 
@@ -33,7 +33,7 @@ def generate(
     method: Annotated[str | None, typer.Option(help="A drafter, or plain. Default: the server's.")] = None,
     k: Annotated[int | None, typer.Option("--k", min=0, help="Fixed depth. Default: the server's.")] = None,
     show_tokens: Annotated[bool, typer.Option("--show-tokens", help="Colour tokens by kind.")] = False,
-    tokenizer: Annotated[str | None, typer.Option(help="For --show-tokens. Default: the model's.")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="For --show-tokens. Default: the target's.")] = None,
     token: Token = None,
     ca: Ca = None,
     insecure: Insecure = False,
@@ -53,7 +53,7 @@ def generate(
     }
     with ending_well(), door.open() as client:
         # Before the clock starts: loading the tokenizer takes seconds.
-        decode = _decoder(tokenizer or client.info().model.name) if show_tokens else None
+        decode = _decoder(tokenizer or target, client.info()) if show_tokens else None
         started = time.perf_counter()
         chunks = _chunks(client, prompt, chat, options)
         result = _print_plain(out(), chunks) if decode is None else _print_tokens(out(), chunks, decode)
@@ -91,10 +91,12 @@ def _print_tokens(
     return result
 
 
-def _decoder(spec: str) -> Callable[[Sequence[int]], str]:
-    from outrider.models.loading import load_tokenizer  # heavy
+def _decoder(spec: str, info: ServerInfo) -> Callable[[Sequence[int]], str]:
+    from outrider.models.tokenizer import load_tokenizer, tokenizer_fingerprint  # heavy
 
     tokenizer = load_tokenizer(spec)
+    if tokenizer_fingerprint(tokenizer) != info.model.tokenizer_fingerprint:
+        raise ValueError(f"tokenizer: {spec!r} is not that of the served model {info.model.name}")
 
     def decode(ids: Sequence[int]) -> str:
         return str(tokenizer.decode(list(ids), clean_up_tokenization_spaces=False))

@@ -91,7 +91,7 @@ def test_generate_sends_method_k_and_chat(address: str, fake: FakeOrchestrator) 
 
 def test_tokens_are_coloured_by_kind_below_a_legend(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "outrider.cli.generate._decoder", lambda _: lambda ids: "".join("_abcdef"[i] for i in ids)
+        "outrider.cli.generate._decoder", lambda *_: lambda ids: "".join("_abcdef"[i] for i in ids)
     )
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
