@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.models.gemma3 import Gemma3TextConfig
 from transformers.models.gpt2 import GPT2Config
 from transformers.models.llama import LlamaConfig
@@ -110,3 +114,20 @@ def tiny(
 def tiny_llama(vocab: int = 64, layers: int = 2, hidden: int = 32, seed: int = 0) -> CausalLM:
     """The tiny model that most tests want."""
     return tiny("llama", vocab, layers, hidden, seed)
+
+
+def tiny_tokenizer(vocab: int = 64) -> PreTrainedTokenizerFast:
+    """Words w0, w1, ... with the ids 0, 1, ...; the last is the end of text."""
+    backend = Tokenizer(WordLevel({f"w{i}": i for i in range(vocab)}, unk_token="w0"))  # noqa: S106
+    backend.pre_tokenizer = Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="w0", eos_token=f"w{vocab - 1}")  # noqa: S106
+
+
+def save_tiny(
+    folder: Path, family: str = "llama", vocab: int = 64, layers: int = 2, hidden: int = 32, seed: int = 0
+) -> PreTrainedModel:
+    """Writes a tiny model and its tokenizer as a Hugging Face directory."""
+    model = tiny_model(family, vocab, layers, hidden, seed)
+    model.save_pretrained(folder)
+    tiny_tokenizer(vocab).save_pretrained(folder)
+    return model
