@@ -10,5 +10,5 @@ check() {
 check ruff check .
 check ruff format --check .
 check mypy
-check lint-imports --no-cache
+check lint-imports --no-cache --no-logo
 exit "$failed"
