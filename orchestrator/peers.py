@@ -18,6 +18,10 @@ class PeerLost(Exception):
     """A peer's stream broke; what was committed stays committed."""
 
 
+class PeerFull(PeerLost):
+    """A peer has no room for another session."""
+
+
 @dataclass(frozen=True)
 class RunTokens:
     """Tokens that the target committed in a free run, and its time."""

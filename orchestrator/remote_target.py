@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from orchestrator.peers import PeerLost, RunTokens
+from orchestrator.peers import PeerFull, PeerLost, RunTokens
 from outrider.core.round import Commit, Evidence, Features, Ids, SamplingParams
 from outrider.core.tree import TokenTree
 from outrider.drafting.base import FeatureSpec
@@ -151,7 +151,7 @@ class RemoteVerifier:
         try:
             await self._call.write(target_pb2.TargetRequest(**message))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
-            raise await self._lost() from error
+            raise _lost(await self._call.code(), await self._call.details()) from error
 
     async def _read(self, deadline_s: float) -> target_pb2.TargetReply:
         try:
@@ -161,12 +161,13 @@ class RemoteVerifier:
             self._call.cancel()
             raise PeerLost(f"target: no reply within {deadline_s:g} s") from error
         except grpc.aio.AioRpcError as error:
-            raise PeerLost(f"target: {error.code().name}: {error.details()}") from error
+            raise _lost(error.code(), error.details()) from error
         if reply is grpc.aio.EOF:
-            raise await self._lost()
+            raise _lost(await self._call.code(), await self._call.details())
         message: target_pb2.TargetReply = reply
         return message
 
-    async def _lost(self) -> PeerLost:
-        code, details = await self._call.code(), await self._call.details()
-        return PeerLost(f"target: {code.name}: {details}")
+
+def _lost(code: grpc.StatusCode, details: str | None) -> PeerLost:
+    kind = PeerFull if code is grpc.StatusCode.RESOURCE_EXHAUSTED else PeerLost
+    return kind(f"target: {code.name}: {details}")

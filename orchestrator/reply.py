@@ -61,15 +61,15 @@ class Reply:
         text = ""
         for token in committed.tokens:
             ids.append(token)
-            text += self._text.push(token)
+            if not self._ends(token):
+                text += self._text.push(token)
             if self._text.stopped:
                 break
         self._tokens += len(ids)
         self.finished = committed.finished or self._text.stopped
         if self.finished:
             text += self._text.finish()
-            eos = not self._request.ignore_eos and ids[-1] in self._target.eos_ids
-            self._ended_by_token = self._text.stopped or eos
+            self._ended_by_token = self._text.stopped or self._ends(ids[-1])
         kinds = [KINDS[kind] for kind in committed.kinds[: len(ids)]]
         return orchestrator_pb2.GenerateReply(token_ids=ids, kinds=kinds, text=text)
 
@@ -113,6 +113,9 @@ class Reply:
                 numerics=self._target.model.numerics,
             )
         )
+
+    def _ends(self, token: int) -> bool:
+        return not self._request.ignore_eos and token in self._target.eos_ids
 
     def _elapsed_us(self) -> int:
         return int((time.perf_counter() - self._started) * 1e6)

@@ -14,7 +14,7 @@ from outrider.models.tokenizer import tokenizer_fingerprint
 from orchestrator.cluster import Cluster
 from orchestrator.controller import FixedDepth
 from orchestrator.loop import Limits, Loop
-from orchestrator.peers import PeerLost
+from orchestrator.peers import PeerFull, PeerLost
 from orchestrator.remote_draft import RemoteDrafter
 from orchestrator.remote_target import RemoteVerifier
 from orchestrator.reply import Reply
@@ -80,6 +80,8 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             async with aclosing(self._generate(request)) as replies:
                 async for reply in replies:
                     yield reply
+        except PeerFull as error:
+            raise ResourceExhausted(str(error)) from error
         except PeerLost as error:
             raise Unavailable(str(error)) from error
         finally:
