@@ -1,0 +1,99 @@
+"""Writes README's tables from the stored results, between their markers; `--check` only says whether they are current.
+
+    python scripts/readme_table.py [--check]
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+SWEEP = ROOT / "tests" / "results" / "sweep.json"
+
+
+def _load(path: Path) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return document
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def bench() -> str:
+    """Methods against plain decoding."""
+    document = _load(RESULTS / "bench.json")
+    run, rows = document["run"], document["methods"]
+    lines = ["| method | K | speed-up over plain | acceptance length | acceptance rate | same text |", "|---|---|---|---|---|---|"]
+    for row in rows:
+        same = {True: "yes", False: "NO", None: "-"}[row["identical_to_plain"]]
+        lines.append(
+            f"| `{row['method']}` | {run['k'][row['method']]} | {_number(row['speedup'])} "
+            f"| {_number(row['acceptance_length'])} | {_number(row['acceptance_rate'])} | {same} |"
+        )
+    machine = run["machine"]
+    lines.append("")
+    lines.append(
+        f"{run['model']}, {run['dtype']}, {rows[0]['prompts']} prompts, greedy, one stream; {machine['cores']} cores of "
+        f"{machine['cpu']}; commit {run['commit'][:10]}; medians of per-prompt ratios."
+    )
+    return "\n".join(lines)
+
+
+def overhead() -> str:
+    """Where a round's time and bytes go."""
+    document = _load(RESULTS / "overhead.json")
+    lines = [
+        "| rule | draft, ms | verify, ms | queue, ms | wire, ms | orchestrator, ms | bytes a round | bytes a token |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for rule, row in document["rules"].items():
+        parts = " | ".join(f"{row['ms_per_round'][part]:.2f}" for part in ("draft", "verify", "queue", "wire", "orchestrator"))
+        lines.append(f"| {rule} | {parts} | {row['bytes_per_round']:.0f} | {row['bytes_per_committed_token']:.0f} |")
+    lines += ["", f"`draft_model`, K={document['run']['k']}, {document['run']['dtype']}; commit {document['run']['commit'][:10]}."]
+    return "\n".join(lines)
+
+
+def sweep() -> str:
+    """What the exactness sweep covered."""
+    document = _load(SWEEP)
+    return (
+        f"{document['cells']} settings, {document['texts']} texts, {document['tokens']} tokens, "
+        f"**{document['differing_texts']} texts differ** from transformers' own greedy decoding "
+        f"(float32; commits {', '.join(commit[:10] for commit in document['commits'])})."
+    )
+
+
+TABLES: dict[str, Callable[[], str]] = {"bench": bench, "overhead": overhead, "sweep": sweep}
+
+
+def rendered(text: str) -> str:
+    """README with every table made anew."""
+    for name, make in TABLES.items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        if not pattern.search(text):
+            raise ValueError(f"README.md: no markers for {name}")
+        table = make()
+        text = pattern.sub(lambda match, table=table: f"{match[1]}{table}\n{match[2]}", text)
+    return text
+
+
+def main() -> int:
+    """1 where `--check` finds README out of date."""
+    current = README.read_text(encoding="utf-8")
+    wanted = rendered(current)
+    if "--check" in sys.argv[1:]:
+        return int(wanted != current)
+    README.write_text(wanted, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
