@@ -16,11 +16,10 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from outrider.models import attention
 from outrider.models.attention import BATCH, Batch, Piece, UnsupportedModelError, chain_pieces
 from outrider.models.cache import KVCache
+from outrider.models.family import blocks_of, check_supported, eos_ids_of
 from outrider.models.linear import pack_linears, packing_available
 from outrider.models.numerics import Numerics, kernel_set, weights_hash
 from outrider.models.tree import depths_of, exact_tree, is_chain, masked_tree
-
-_LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class CausalLM:
         Raises:
             UnsupportedModelError: its attention cannot run packed; the message says why.
         """
-        _check_supported(model)
+        check_supported(model)
         attention.register()
         model.set_attn_implementation(attention.NAME)
         model.requires_grad_(False).train(False)
@@ -120,7 +119,10 @@ class CausalLM:
             pack_linears(model)
         dtype = str(model.dtype).removeprefix("torch.")
         numerics = Numerics(digest, dtype, "none", kernel_set(model.device, packed))
-        return cls(model, name, tokenizer_fingerprint, numerics)
+        made = cls(model, name, tokenizer_fingerprint, numerics)
+        # One row now tells what the layers' code does with our attention, rather than the first request.
+        made.logits(made.forward([Segment.chain(made.new_cache(), [0])]).states)
+        return made
 
     def new_cache(self) -> KVCache:
         """An empty cache for one session."""
@@ -220,32 +222,3 @@ class CausalLM:
         for tap in taps:
             if not 0 <= tap <= self.layers:
                 raise ValueError(f"taps: {tap}, limit 0 to {self.layers}")
-
-
-def eos_ids_of(model: PreTrainedModel) -> tuple[int, ...]:
-    """Ids that end a text, of the generation settings or, where these name none, of the configuration."""
-    for source in (model.generation_config, model.config.get_text_config()):
-        ids = getattr(source, "eos_token_id", None)
-        if ids is not None:
-            return (ids,) if isinstance(ids, int) else tuple(sorted(set(ids)))
-    return ()
-
-
-def blocks_of(decoder: nn.Module, layers: int) -> nn.ModuleList:
-    """The decoder's list of layers."""
-    for module in decoder.modules():
-        if isinstance(module, nn.ModuleList) and len(module) == layers:
-            return module
-    raise UnsupportedModelError(f"{type(decoder).__name__} has no list of {layers} layers")
-
-
-def _check_supported(model: PreTrainedModel) -> None:
-    text = model.config.get_text_config()
-    name = type(model).__name__
-    if not model._supports_attention_backend:
-        raise UnsupportedModelError(f"{name} does not use transformers' attention interface")
-    foreign = set(getattr(text, "layer_types", None) or ()) - _LAYER_TYPES
-    if foreign:
-        raise UnsupportedModelError(f"{name}: layers of type {sorted(foreign)}, limit {sorted(_LAYER_TYPES)}")
-    if getattr(text, "use_bidirectional_attention", False) or not getattr(text, "is_causal", True):
-        raise UnsupportedModelError(f"{name} attends in both directions")

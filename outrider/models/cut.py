@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from outrider.models.causal_lm import blocks_of
 from outrider.models.convert import quiet
+from outrider.models.family import blocks_of
 from outrider.models.hub import ModelSpecError, resolve
 from outrider.models.loading import load_pretrained
 from outrider.models.tokenizer import load_tokenizer

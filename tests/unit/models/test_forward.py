@@ -6,7 +6,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.models.gpt_oss import GptOssConfig
 
 from outrider.models.attention import UnsupportedModelError
 from outrider.models.causal_lm import CausalLM, Segment
@@ -123,6 +124,23 @@ def test_layers_that_attend_otherwise_are_refused() -> None:
     model.config.layer_types = ["full_attention", "linear_attention"]
     with pytest.raises(UnsupportedModelError, match="linear_attention"):
         CausalLM.from_model(model, name="odd", tokenizer_fingerprint=FINGERPRINT)
+
+
+def test_attention_sinks_are_refused_when_the_model_is_taken_over() -> None:
+    config = GptOssConfig(
+        vocab_size=VOCAB,
+        hidden_size=32,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        num_local_experts=2,
+        num_experts_per_tok=1,
+    )
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    with pytest.raises(UnsupportedModelError, match="s_aux"):
+        CausalLM.from_model(model, name="sinks", tokenizer_fingerprint=FINGERPRINT)
 
 
 def test_the_fingerprint_follows_the_weights() -> None:
