@@ -121,8 +121,7 @@ def cut(
             from outrider.models.cut import cut_model  # heavy
 
             if out_dir is None:
-                name = f"{Path(place).name}-cut{layers}"
-                made = hub.build_once(name, lambda folder: cut_model(str(place), layers, folder))
+                made = hub.build_once(hub.cut_name(place, layers), lambda folder: cut_model(str(place), layers, folder))
             else:
                 _check_empty(out_dir)
                 cut_model(str(place), layers, out_dir)

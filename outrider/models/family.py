@@ -1,4 +1,4 @@
-"""What is asked of a transformers model, whatever its family: its layers, its end, whether it can run packed."""
+"""What is asked of a transformers model of any family: its layers, its end, whether it can run packed."""
 
 from __future__ import annotations
 
