@@ -18,9 +18,9 @@ from tests.local.together import Together
 class Faults:
     """What goes wrong, counted in proposals asked for (0 is the first).
 
-    late: proposals that come too late: the loop gets None, the drafter stays busy for `pause` looks at it.
+    late: proposals that come too late; the loop gets None and finds the drafter busy for `pause` looks.
     dies_at: the proposal during which the drafter is lost.
-    reopens_after: looks at the lost drafter until a new session with the whole prefix is there; None is never.
+    reopens_after: looks at the lost drafter until a new session with the whole prefix opens; None is never.
     """
 
     late: frozenset[int] = frozenset()

@@ -1,11 +1,12 @@
-"""A real transformer, tiny and random, that remembers its logits by prefix, so that thousands of rounds take seconds.
+"""A real transformer, tiny and random, that remembers its logits by prefix: thousands of rounds take seconds.
 
-It stands in for `CausalLM` behind the target's and the drafter's own code. Its cache holds tokens instead of keys: a
-row that is kept wrongly, or stands for another token than it should, changes every logit behind it.
+It stands in for `CausalLM` behind the target's and the drafter's own code. Its cache holds tokens instead of
+keys: a row that is kept wrongly, or stands for another token than it should, changes every logit behind it.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import cast
 
@@ -56,6 +57,7 @@ class MemoLM:
         self._sharpness = sharpness
         self._known: dict[Prefix, int] = {}
         self._table = torch.empty(1024, self.vocab_size)
+        self._lock = threading.Lock()  # an engine's thread and a drafter may share the model
 
     def new_cache(self) -> TokenCache:
         return TokenCache()
@@ -72,7 +74,8 @@ class MemoLM:
                 raise ValueError(f"tokens: {max(map(len, paths))} positions, limit {self.context_length}")
             prefixes += paths[1:]
             cache.tokens += segment.tokens
-        self._learn([prefix for prefix in dict.fromkeys(prefixes) if prefix not in self._known])
+        with self._lock:
+            self._learn([prefix for prefix in dict.fromkeys(prefixes) if prefix not in self._known])
         return Hidden(torch.tensor([[self._known[prefix]] for prefix in prefixes]), None)
 
     def logits(self, states: Tensor) -> Tensor:
@@ -91,15 +94,31 @@ class MemoLM:
         first = len(self._known)
         while first + len(prefixes) > len(self._table):
             self._table = torch.cat([self._table, torch.empty_like(self._table)])
-        last = torch.tensor([len(prefix) - 1 for prefix in prefixes])
-        padded = torch.zeros(len(prefixes), int(last.max()) + 1, dtype=torch.long)
-        for row, prefix in enumerate(prefixes):
+        longest, rows = _longest(prefixes)
+        padded = torch.zeros(len(longest), max(map(len, longest)), dtype=torch.long)
+        for row, prefix in enumerate(longest):
             padded[row, : len(prefix)] = torch.tensor(
                 prefix
             )  # causal: what is right of a row never reaches it
-        logits = self.model(padded, use_cache=False).logits[torch.arange(len(prefixes)), last]
-        self._table[first : first + len(prefixes)] = logits * self._sharpness
+        logits = self.model(padded, use_cache=False).logits
+        last = [len(prefix) - 1 for prefix in prefixes]
+        self._table[first : first + len(prefixes)] = logits[rows, last] * self._sharpness
         self._known.update((prefix, first + row) for row, prefix in enumerate(prefixes))
+
+
+def _longest(prefixes: Sequence[Prefix]) -> tuple[list[Prefix], list[int]]:
+    """The prefixes that no other one continues, and for each prefix the index of one that continues it."""
+    wanted = set(prefixes)
+    row_of: dict[Prefix, int] = {}
+    longest: list[Prefix] = []
+    for end in sorted(prefixes, key=len, reverse=True):
+        if end not in row_of:
+            prefix = end
+            while prefix in wanted and prefix not in row_of:
+                row_of[prefix] = len(longest)
+                prefix = prefix[:-1]
+            longest.append(end)
+    return longest, [row_of[prefix] for prefix in prefixes]
 
 
 def as_model(model: MemoLM) -> CausalLM:
@@ -113,12 +132,12 @@ def memo_lm(vocab: int = 8, seed: int = 0, sharpness: float = 1.0, context_lengt
 
 
 def noisy(model: MemoLM, noise: float, seed: int = 1) -> MemoLM:
-    """A copy whose weights carry noise of `noise` times each weight's own spread: a draft model that is often right."""
+    """A copy whose weights carry `noise` times their own spread: a draft model that is often right."""
     copy = tiny_model(vocab=model.vocab_size, layers=2, hidden=32)
     copy.load_state_dict(model.model.state_dict())
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for weight in copy.parameters():
             if weight.dim() > 1:
-                weight += noise * weight.std() * torch.randn(weight.shape, generator=generator)
+                weight.add_(noise * weight.std() * torch.randn(weight.shape, generator=generator))
     return MemoLM(copy, model._sharpness, model.context_length)

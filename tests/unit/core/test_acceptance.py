@@ -53,7 +53,7 @@ def enumerated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[Any, float
             outside = p.copy()
             outside[told.ids] = 0
             sample = chooser.choose(outside) if outside.any() else -1
-            return reject(siblings, told, evidence_of(p, told), sample, chooser.uniform)[1]  # type: ignore[arg-type]
+            return reject(siblings, told, evidence_of(p, told), sample, chooser.uniform)[1]
 
         return law_of(run)
 

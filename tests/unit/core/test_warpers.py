@@ -1,39 +1,14 @@
-from typing import Any
-
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import GenerationConfig
 from transformers.generation import LogitsProcessorList
 
 from outrider.core.round import SamplingParams
 from outrider.core.sampling import draw, greedy, probabilities, truncate
-from tests.tiny import tiny_model
+from tests.local.reference import transformers_law, transformers_processors
 
 BELOW_ONE = np.nextafter(1.0, 0.0)
-
-
-def transformers_processors(params: SamplingParams) -> LogitsProcessorList:
-    """The processors that transformers' own `generate` would build, in its order."""
-    config = GenerationConfig(
-        do_sample=True,
-        temperature=params.temperature,
-        top_k=params.top_k,
-        top_p=params.top_p,
-        min_p=params.min_p or None,
-        max_length=None,
-    )
-    model: Any = tiny_model(vocab=8, layers=1, hidden=16)
-    return model._get_logits_processor(generation_config=config, input_ids_seq_length=1)
-
-
-def transformers_law(processors: LogitsProcessorList, logits: np.ndarray) -> np.ndarray:
-    scores = processors(
-        torch.zeros(1, 1, dtype=torch.long), torch.from_numpy(logits.astype(np.float64))[None]
-    )
-    return scores.softmax(dim=-1)[0].numpy()
 
 
 def random_logits() -> dict[str, np.ndarray]:
