@@ -13,18 +13,16 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from outrider import Client, GenerationResult
-from outrider.models.cut import noisy_copy
+from outrider.models.cut import NOISE_SCALE, noisy_copy
 from outrider.models.hub import build_once, default_target
 from outrider.models.loading import load_tokenizer
 
 TOKENS = 64
-# Of each matrix's root mean square; the greedy agreement with the target lies between 0.5 and 0.8.
-NOISE = 0.1
 
 
 def noisy_target() -> Path:
     """A copy of the default target whose weights carry noise, made once."""
-    return build_once(f"noisy-{NOISE:g}", lambda out: noisy_copy("default", out, NOISE, seed=1))
+    return build_once(f"noisy-{NOISE_SCALE:g}", lambda out: noisy_copy("default", out, NOISE_SCALE, seed=1))
 
 
 # Name of a draft_model variant -> its --drafter flag. `cut` is the 4-layer cut that comes with the target.
