@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from outrider.models.loading import load_tokenizer
-
 from orchestrator.service import OrchestratorService
 from orchestrator.settings import OrchestratorSettings
+from outrider.models.loading import load_tokenizer
 from outrider.serving.server import serve
 
 

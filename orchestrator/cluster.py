@@ -33,7 +33,9 @@ class Cluster:
             [settings.target],
             target_pb2_grpc.TargetStub,
             lambda stub: stub.GetInfo(target_pb2.TargetInfoRequest()),
-            lambda address, info: self._check(f"target {address}", info.model.tokenizer_fingerprint),
+            lambda address, info: self._check(
+                f"target {address}", info.model.tokenizer_fingerprint
+            ),
             settings.security,
         )
         self.drafts: Pool[draft_pb2.DraftInfo] = Pool(
@@ -65,7 +67,9 @@ class Cluster:
                 break
             await asyncio.sleep(0.2)
         if not self.targets.live():
-            raise Unavailable(f"target {self._settings.target}: no answer in {self._settings.peers_deadline_s:g} s")
+            raise Unavailable(
+                f"target {self._settings.target}: no answer in {self._settings.peers_deadline_s:g} s"
+            )
         if self._settings.draft and not self.drafts.live():
             logger.warning("no draft service answers; requests run at K=0 until one does")
         self._task = asyncio.create_task(self._keep_current(), name="peers")
@@ -112,7 +116,7 @@ class Cluster:
 
     @property
     def methods(self) -> list[Method]:
-        """Drafters seen so far, in the order in which the draft services list them; the first is the default."""
+        """Drafters seen so far, in the order in which draft services list them; the first is the default."""
         return [Method(name, drafter.recommended_depth) for name, drafter in self._known.items()]
 
     def features(self, method: str) -> tuple[FeatureSpec | None, bool]:
@@ -136,7 +140,9 @@ class Cluster:
     def draft_connector(self, method: str) -> Callable[[], Any]:
         """Opens a Propose call on the least loaded draft replica that has `method`."""
 
-        async def connect() -> tuple[grpc.aio.StreamStreamCall[Any, Any], Callable[[], None]] | None:
+        async def connect() -> (
+            tuple[grpc.aio.StreamStreamCall[Any, Any], Callable[[], None]] | None
+        ):
             replica = self.drafts.pick(lambda info: any(d.method == method for d in info.drafters))
             if replica is None:
                 return None

@@ -1,7 +1,7 @@
 """The round loop: draft, verify, decide, emit. Everything that makes the text lives behind two Protocols.
 
-Tokens that were yielded are committed. A free run (K=0) is taken whenever the controller says so, the drafter is not
-ready, or one token remains; it hands over between any two tokens.
+Tokens that were yielded are committed. A free run (K=0) is taken whenever the controller says so, the drafter
+is not ready, or one token remains; it hands over between any two tokens.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class Loop:
                 proposal = await self._propose(budget)
                 committed = self._settle(proposal, await self._verify(proposal))
                 accepted = committed.kinds.count(Kind.ACCEPTED)
-                self._report.add_round(proposal.method, proposal.tree, accepted, len(committed.tokens))
+                self._report.add_round(
+                    proposal.method, proposal.tree, accepted, len(committed.tokens)
+                )
                 yield committed
 
     @property
@@ -106,7 +108,9 @@ class Loop:
         self._commit = Commit(decision.accepted, decision.emitted)
         tokens = [*(tree.tokens[node] for node in decision.accepted), decision.emitted]
         kinds = [*(Kind.ACCEPTED for _ in decision.accepted), decision.kind]
-        stop = next((i for i, token in enumerate(tokens) if token in self._limits.stop_ids), len(tokens))
+        stop = next(
+            (i for i, token in enumerate(tokens) if token in self._limits.stop_ids), len(tokens)
+        )
         tokens, kinds = tokens[: stop + 1], kinds[: stop + 1]
         if self._drafter is not None:
             features = [*self._verifier.take_features(), *_accepted_rows(evidence, decision)]

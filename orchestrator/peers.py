@@ -51,12 +51,22 @@ class Verifier(Protocol):
         """Evidence of the prompt's last token; called once, first."""
 
     async def verify(
-        self, base_len: int, commit: Commit | None, tree: TokenTree, supports: Mapping[int, Ids], tree_exact: bool
+        self,
+        base_len: int,
+        commit: Commit | None,
+        tree: TokenTree,
+        supports: Mapping[int, Ids],
+        tree_exact: bool,
     ) -> Evidence:
         """Evidence for `tree`, whose root is token number base_len; `commit` is absent behind a free run."""
 
     def free_run(
-        self, base_len: int, commit: Commit | None, root: int, max_tokens: int, stop_ids: Sequence[int]
+        self,
+        base_len: int,
+        commit: Commit | None,
+        root: int,
+        max_tokens: int,
+        stop_ids: Sequence[int],
     ) -> AsyncGenerator[RunTokens, None]:
         """Lets the target commit by itself up to max_tokens; ends behind a stop id, max_tokens or `halt`."""
 
@@ -90,7 +100,9 @@ class Drafter(Protocol):
     def round_bytes(self) -> int:
         """Serialised bytes of all DraftRequests and Proposals so far, features apart."""
 
-    def observe(self, tokens: Sequence[int], features: Sequence[Features], samples: Sequence[int]) -> None:
+    def observe(
+        self, tokens: Sequence[int], features: Sequence[Features], samples: Sequence[int]
+    ) -> None:
         """Tokens were committed, the new root last; they ride in the next request."""
 
     async def propose(self, budget: Budget) -> Proposal | None:

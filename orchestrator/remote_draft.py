@@ -1,4 +1,4 @@
-"""The Drafter over gRPC. A stream that breaks costs one deadline at most; a new one opens with the whole prefix."""
+"""The Drafter over gRPC. A stream that breaks costs a deadline at most; a new one opens with the prefix."""
 
 from __future__ import annotations
 
@@ -13,20 +13,28 @@ import grpc.aio
 from outrider.core.round import Budget, Features, Proposal, SamplingParams
 from outrider.drafting.base import FeatureSpec
 from outrider.serving.errors import ServiceError
-from outrider.serving.wire import budget_to_proto, features_to_proto, proposal_from_proto, sampling_to_proto
+from outrider.serving.wire import (
+    budget_to_proto,
+    features_to_proto,
+    proposal_from_proto,
+    sampling_to_proto,
+)
 from outrider.v1 import draft_pb2
 
 logger = logging.getLogger(__name__)
 
 REOPEN_S = (0.2, 0.5, 1.0, 2.0)  # pauses between attempts; the last one repeats
-REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)  # a new stream would end alike
+REFUSALS = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.UNIMPLEMENTED,
+)  # a new stream would end alike
 
 
 class RemoteDrafter:
     """A session on a draft replica, and on another one when that is lost.
 
     Args:
-        connect: gives a fresh Propose call on a live replica and what to call behind it; None where there is none.
+        connect: gives a new Propose call on a live replica and what to call behind it; None: there is none.
         end: committed tokens at which the request ends at the latest.
     """
 
@@ -69,7 +77,9 @@ class RemoteDrafter:
         """Whether the replica has prefilled and owes no reply."""
         return self._opened and self._outstanding == 0
 
-    def observe(self, tokens: Sequence[int], features: Sequence[Features], samples: Sequence[int]) -> None:
+    def observe(
+        self, tokens: Sequence[int], features: Sequence[Features], samples: Sequence[int]
+    ) -> None:
         """Tokens were committed, the new root last; they ride in the next request."""
         self._tokens += tokens
         if self.features is not None:
@@ -120,10 +130,17 @@ class RemoteDrafter:
             return None
         tree = proposal.tree
         if tree.depth > budget.depth or tree.drafted > budget.nodes:
-            logger.warning("%s: proposal of depth %d, %d nodes dropped", self._request_id, tree.depth, tree.drafted)
+            logger.warning(
+                "%s: proposal of depth %d, %d nodes dropped",
+                self._request_id,
+                tree.depth,
+                tree.drafted,
+            )
             return None
         if proposal.drawn_from and not self._sampling.draws:
-            logger.warning("%s: drawn proposal for a greedy or seeded request dropped", self._request_id)
+            logger.warning(
+                "%s: drawn proposal for a greedy or seeded request dropped", self._request_id
+            )
             return None
         return proposal
 
@@ -168,6 +185,13 @@ class RemoteDrafter:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             self._refused = isinstance(error, grpc.aio.AioRpcError) and error.code() in REFUSALS
             logger.warning("%s: drafter %s lost: %s", self._request_id, self.method, _reason(error))
+        except asyncio.CancelledError:
+            # grpc cancels the call where a write is cancelled: one that flow control held past its deadline.
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise
+            logger.warning(
+                "%s: drafter %s lost: it takes no requests", self._request_id, self.method
+            )
         return became_ready
 
     def _receive(self, message: draft_pb2.Proposal) -> None:

@@ -80,7 +80,12 @@ class RemoteVerifier:
         return await self._evidence({}, 10 * self._deadline_s)
 
     async def verify(
-        self, base_len: int, commit: Commit | None, tree: TokenTree, supports: Mapping[int, Ids], tree_exact: bool
+        self,
+        base_len: int,
+        commit: Commit | None,
+        tree: TokenTree,
+        supports: Mapping[int, Ids],
+        tree_exact: bool,
     ) -> Evidence:
         """Evidence for `tree`; PeerLost where the replica is gone."""
         self._round += 1
@@ -95,10 +100,17 @@ class RemoteVerifier:
         )
         self._bytes += request.ByteSize()
         await self._write(verify=request)
-        return await self._evidence({node: ids.size for node, ids in supports.items()}, self._deadline_s)
+        return await self._evidence(
+            {node: ids.size for node, ids in supports.items()}, self._deadline_s
+        )
 
     async def free_run(
-        self, base_len: int, commit: Commit | None, root: int, max_tokens: int, stop_ids: Sequence[int]
+        self,
+        base_len: int,
+        commit: Commit | None,
+        root: int,
+        max_tokens: int,
+        stop_ids: Sequence[int],
     ) -> AsyncGenerator[RunTokens, None]:
         """Tokens that the target commits by itself."""
         self._round += 1
@@ -135,21 +147,25 @@ class RemoteVerifier:
     async def _evidence(self, supports: Mapping[int, int], deadline_s: float) -> Evidence:
         while True:
             reply = await self._read(deadline_s)
-            if reply.WhichOneof("message") == "features":
-                self._features.append(features_from_proto(reply.features))
-                continue
             message = reply.evidence
-            self._bytes += message.ByteSize() - (
-                message.features.ByteSize() if message.HasField("features") else 0
-            )
             try:
+                if reply.WhichOneof("message") == "features":
+                    self._features.append(features_from_proto(reply.features))
+                    continue
+                apart = message.features.ByteSize() if message.HasField("features") else 0
+                self._bytes += message.ByteSize() - apart
                 return evidence_from_proto(message, supports)
             except ServiceError as error:
                 raise PeerLost(f"target: {error}") from error
 
     async def _write(self, **message: Any) -> None:
         try:
-            await self._call.write(target_pb2.TargetRequest(**message))
+            async with asyncio.timeout(
+                self._deadline_s
+            ):  # flow control, or a peer that accepts and says nothing
+                await self._call.write(target_pb2.TargetRequest(**message))
+        except TimeoutError as error:
+            raise PeerLost(f"target: takes no message within {self._deadline_s:g} s") from error
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
             raise _lost(await self._call.code(), await self._call.details()) from error
 

@@ -105,7 +105,8 @@ class Reply:
                     verify_wait_us=report.verify_wait_us,
                     verify_us=report.verify_us,
                     queue_us=report.queue_us,
-                    round_bytes=verifier.round_bytes + (0 if drafter is None else drafter.round_bytes),
+                    round_bytes=verifier.round_bytes
+                    + (0 if drafter is None else drafter.round_bytes),
                 ),
                 request_id=self._request.request_id,
                 model=self._target.model.name,

@@ -64,7 +64,10 @@ class Request:
 
 
 def parse(
-    message: orchestrator_pb2.GenerateRequest, tokenizer: Any, bounds: Bounds, methods: Sequence[Method]
+    message: orchestrator_pb2.GenerateRequest,
+    tokenizer: Any,
+    bounds: Bounds,
+    methods: Sequence[Method],
 ) -> Request:
     """The checked request.
 
@@ -87,7 +90,9 @@ def parse(
         check_range(f"stop[{index}] characters", len(stop), 1, MAX_STOP_CHARS)
     for field, label in (("class", getattr(message, "class")), ("request_id", message.request_id)):
         if len(label) > MAX_LABEL_CHARS or not label.isprintable():
-            raise InvalidArgument(f"{field}: {label[:80]!r}, limit {MAX_LABEL_CHARS} printable characters")
+            raise InvalidArgument(
+                f"{field}: {label[:80]!r}, limit {MAX_LABEL_CHARS} printable characters"
+            )
     return Request(
         request_id=message.request_id or uuid.uuid4().hex,
         prompt=prompt,
@@ -117,14 +122,18 @@ def _chat(chat: orchestrator_pb2.Chat, tokenizer: Any) -> list[int]:
     messages = []
     for index, entry in enumerate(chat.messages):
         if entry.role not in ROLES:
-            raise InvalidArgument(f"chat.messages[{index}].role: {entry.role!r}, limit {', '.join(ROLES)}")
+            raise InvalidArgument(
+                f"chat.messages[{index}].role: {entry.role!r}, limit {', '.join(ROLES)}"
+            )
         messages.append(
             {"role": entry.role, "content": _text(f"chat.messages[{index}].content", entry.content)}
         )
     if tokenizer.chat_template is None:
         raise InvalidArgument("chat: the model has no chat template; give prompt instead")
     try:
-        encoded = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
+        encoded = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=True
+        )
     except TemplateError as error:
         raise InvalidArgument(f"chat.messages: refused by the model's template: {error}") from error
     return list(encoded["input_ids"])
@@ -134,7 +143,9 @@ def _text(field: str, data: bytes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InvalidArgument(f"{field}: invalid UTF-8 at byte {error.start} of {len(data)}") from error
+        raise InvalidArgument(
+            f"{field}: invalid UTF-8 at byte {error.start} of {len(data)}"
+        ) from error
 
 
 def _speculation(
@@ -142,9 +153,12 @@ def _speculation(
 ) -> Speculation:
     known = {method.name: method for method in methods}
     if message.method and message.method not in known:
-        raise InvalidArgument(f"speculative.method: {message.method!r}, limit {', '.join(known) or 'none loaded'}")
+        raise InvalidArgument(
+            f"speculative.method: {message.method!r}, limit {', '.join(known) or 'none loaded'}"
+        )
     method = known[message.method] if message.method else next(iter(known.values()), None)
-    depth = message.n_max if message.HasField("n_max") else (method.recommended_depth if method else 0)
+    recommended = 0 if method is None else min(method.recommended_depth, bounds.max_depth)
+    depth = message.n_max if message.HasField("n_max") else recommended
     check_range("speculative.n_max", depth, 0, bounds.max_depth)
     least = message.n_min if message.HasField("n_min") else 0
     check_range("speculative.n_min", least, 0, depth)

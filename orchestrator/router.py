@@ -76,7 +76,9 @@ class Pool(Generic[Info]):
 
     def pick(self, fits: Callable[[Info], bool] = lambda info: True) -> Replica[Info] | None:
         """The live replica with the fewest sessions of ours; None where there is none."""
-        live = [replica for replica in self.live() if replica.info is not None and fits(replica.info)]
+        live = [
+            replica for replica in self.live() if replica.info is not None and fits(replica.info)
+        ]
         return min(live, key=lambda replica: replica.sessions, default=None)
 
     async def refresh(self) -> None:
@@ -90,7 +92,11 @@ class Pool(Generic[Info]):
         for address in found - self._replicas.keys():
             channel = connect(address, self._security)
             self._replicas[address] = Replica(address, channel, self._make_stub(channel))
-        gone = [a for a, r in self._replicas.items() if a not in found and r.info is None and not r.sessions]
+        gone = [
+            a
+            for a, r in self._replicas.items()
+            if a not in found and r.info is None and not r.sessions
+        ]
         for address in gone:
             await self._replicas.pop(address).channel.close()
         await asyncio.gather(*(self._look(replica) for replica in self._replicas.values()))

@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc.aio
 import numpy as np
-from outrider.models.tokenizer import tokenizer_fingerprint
 
 from orchestrator.cluster import Cluster
 from orchestrator.controller import FixedDepth
@@ -23,6 +22,7 @@ from orchestrator.requests import Request, parse
 from orchestrator.settings import OrchestratorSettings
 from orchestrator.statistics import Statistics
 from outrider import __version__
+from outrider.models.tokenizer import tokenizer_fingerprint
 from outrider.serving.errors import ResourceExhausted, Unavailable
 from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
 
@@ -72,7 +72,9 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
     ) -> AsyncGenerator[orchestrator_pb2.GenerateReply, None]:
         """Streams one request's tokens; the last message carries the totals."""
         if self._live >= self._settings.max_requests:
-            raise ResourceExhausted(f"requests: {self._live} in progress, limit {self._settings.max_requests}")
+            raise ResourceExhausted(
+                f"requests: {self._live} in progress, limit {self._settings.max_requests}"
+            )
         request = parse(message, self._tokenizer, self._cluster.bounds, self._cluster.methods)
         self._live += 1
         self._total += 1
@@ -103,13 +105,17 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             version=__version__,
         )
 
-    async def _generate(self, request: Request) -> AsyncGenerator[orchestrator_pb2.GenerateReply, None]:
+    async def _generate(
+        self, request: Request
+    ) -> AsyncGenerator[orchestrator_pb2.GenerateReply, None]:
         started = time.perf_counter()
         report = Report(method=request.speculation.method)
         target = self._cluster.pick_target()
         assert target.info is not None
         drafter = self._drafter(request)
-        verifier = RemoteVerifier(target.stub, target.info.model.vocab_size, self._settings.target_deadline_s)
+        verifier = RemoteVerifier(
+            target.stub, target.info.model.vocab_size, self._settings.target_deadline_s
+        )
         reply = Reply(request, target.info, self._tokenizer.backend_tokenizer, started)
         target.take()
         try:
@@ -133,7 +139,11 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
                 self._statistics.book(report, request.class_)
 
     def _loop(
-        self, request: Request, verifier: RemoteVerifier, drafter: RemoteDrafter | None, report: Report
+        self,
+        request: Request,
+        verifier: RemoteVerifier,
+        drafter: RemoteDrafter | None,
+        report: Report,
     ) -> Loop:
         wanted, settings = request.speculation, self._settings
         return Loop(
@@ -145,7 +155,13 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             ),
             verifier,
             drafter,
-            FixedDepth(wanted.depth, wanted.nodes, settings.support, settings.draft_deadline_s, wanted.p_min),
+            FixedDepth(
+                wanted.depth,
+                wanted.nodes,
+                settings.support,
+                settings.draft_deadline_s,
+                wanted.p_min,
+            ),
             np.random.default_rng().random,
             report,
         )

@@ -13,18 +13,33 @@ class OrchestratorSettings(ServiceSettings):
 
     model_config = SettingsConfigDict(env_prefix="OUTRIDER_ORCHESTRATOR_")
 
-    listen: str = Field("127.0.0.1:50050", description="HOST:PORT to serve on; port 0 takes a free one")
+    listen: str = Field(
+        "127.0.0.1:50050", description="HOST:PORT to serve on; port 0 takes a free one"
+    )
     target: str = Field("127.0.0.1:50051", description="HOST:PORT of the target service")
     draft: list[str] = Field(
-        default_factory=list, description="HOST:PORT of a draft service, repeatable; a name may stand for replicas"
+        default_factory=list,
+        description="HOST:PORT of a draft service, repeatable; a name may stand for replicas",
     )
-    tokenizer: str = Field("default", description="the target's Hugging Face directory, hub id or GGUF file")
-    redis_url: SecretStr | None = Field(None, description="Redis for shared statistics; none without it")
+    tokenizer: str = Field(
+        "default", description="the target's Hugging Face directory, hub id or GGUF file"
+    )
+    redis_url: SecretStr | None = Field(
+        None, description="Redis for shared statistics; none without it"
+    )
     max_requests: int = Field(256, ge=1, le=65536, description="requests in progress at once")
     max_depth: int = Field(16, ge=1, le=128, description="greatest n_max")
     max_nodes: int = Field(64, ge=1, le=1024, description="greatest nodes_max")
     support: int = Field(32, ge=1, le=256, description="ids in a q~ of drawn children")
-    draft_deadline_s: float = Field(2.0, gt=0, le=600, description="longest wait for a proposal, seconds")
-    target_deadline_s: float = Field(60.0, gt=0, le=3600, description="longest wait for the target, seconds")
-    peers_deadline_s: float = Field(120.0, gt=0, le=3600, description="longest wait for peers at the start, seconds")
-    refresh_s: float = Field(2.0, gt=0, le=600, description="pause between two looks at the peers, seconds")
+    draft_deadline_s: float = Field(
+        2.0, gt=0, le=600, description="longest wait for a proposal, seconds"
+    )
+    target_deadline_s: float = Field(
+        60.0, gt=0, le=3600, description="longest wait for the target, seconds"
+    )
+    peers_deadline_s: float = Field(
+        120.0, gt=0, le=3600, description="longest wait for peers at the start, seconds"
+    )
+    refresh_s: float = Field(
+        2.0, gt=0, le=600, description="pause between two looks at the peers, seconds"
+    )

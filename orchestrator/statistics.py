@@ -32,7 +32,7 @@ EXPIRE_S = 7 * 24 * 3600
 BATCH_EXPIRE_S = 3600
 MAX_HASHES = 1024
 
-# KEYS: the batch's name, then the hashes. ARGV: both expiries, then (index of the hash, field, count) of each count.
+# KEYS: the batch's name, then the hashes. ARGV: both expiries, then hash's index, field, count of each count.
 WRITE_ONCE = """
 if not redis.call('SET', KEYS[1], '', 'NX', 'EX', ARGV[1]) then return 0 end
 for i = 3, #ARGV, 3 do redis.call('HINCRBY', KEYS[tonumber(ARGV[i])], ARGV[i + 1], ARGV[i + 2]) end

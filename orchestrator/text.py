@@ -11,7 +11,7 @@ from tokenizers.decoders import DecodeStream
 class TextStream:
     """Decodes one request's tokens.
 
-    A special token gives no text. Text that may still turn out to be the beginning of a stop string is held back.
+    A special token gives no text. Text that may turn out to be the beginning of a stop string is held back.
 
     Args:
         stop: the text ends in front of the first of these.
@@ -30,7 +30,11 @@ class TextStream:
         """Text that became certain with this token; sets `stopped` where a stop string is complete."""
         self._ids.append(token)
         self._text += self._stream.step(self._tokenizer, token) or ""
-        found = [at for at in (self._text.find(stop, max(0, self._sent - len(stop))) for stop in self._stop) if at >= 0]
+        found = [
+            at
+            for at in (self._text.find(stop, max(0, self._sent - len(stop))) for stop in self._stop)
+            if at >= 0
+        ]
         if found:
             self.stopped = True
             self._text = self._text[: min(found)]

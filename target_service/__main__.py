@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from outrider.models.loading import load_model
-
 from outrider.models.causal_lm import CausalLM
+from outrider.models.loading import load_model
 from outrider.serving.server import serve
 from target_service.engine import Engine
 from target_service.service import TargetService
@@ -17,7 +16,9 @@ from target_service.settings import TargetSettings
 def main() -> int:
     """Loads the model and serves it until SIGTERM."""
     settings = TargetSettings.from_args(sys.argv[1:])
-    model = load_model(settings.model, dtype=settings.dtype, device=settings.device, threads=settings.threads)
+    model = load_model(
+        settings.model, dtype=settings.dtype, device=settings.device, threads=settings.threads
+    )
     return asyncio.run(_serve(model, settings))
 
 

@@ -61,7 +61,12 @@ class Conversation:
     """Answers the messages of one session in their order."""
 
     def __init__(
-        self, engine: Engine, session: Session, settings: TargetSettings, inbox: Inbox, context: Context
+        self,
+        engine: Engine,
+        session: Session,
+        settings: TargetSettings,
+        inbox: Inbox,
+        context: Context,
     ) -> None:
         self._engine = engine
         self._session = session
@@ -80,7 +85,9 @@ class Conversation:
                 if not await self._free_run(message.free_run):
                     return
             elif kind not in ("acknowledge", "halt"):  # these two may cross the end of a free run
-                raise InvalidArgument(f"message: {kind}, limit verify, free_run, acknowledge or halt")
+                raise InvalidArgument(
+                    f"message: {kind}, limit verify, free_run, acknowledge or halt"
+                )
 
     async def _verify(self, request: target_pb2.VerifyRequest) -> None:
         session, vocab = self._session, self._engine.model.vocab_size
@@ -95,7 +102,9 @@ class Conversation:
             supports[support.node] = support_from_proto(support, vocab, self._settings.max_support)
             _check_support(tree, support.node, supports[support.node])
         if supports and not session.sampling.draws:
-            raise InvalidArgument("supports: a greedy or seeded session takes trees without drawn children only")
+            raise InvalidArgument(
+                "supports: a greedy or seeded session takes trees without drawn children only"
+            )
         session.advance(request.round, request.base_len, self._decision(request), request.root)
         session.check_room(tree, self._engine.model.context_length)
         exact = request.tree_exact if request.HasField("tree_exact") else True
@@ -132,14 +141,18 @@ class Conversation:
         session.advance(request.round, request.base_len, self._decision(request), request.root)
         end = session.base_len + request.max_tokens
         if end > session.limit:
-            raise FailedPrecondition(f"max_tokens: {request.max_tokens}, limit {session.limit - session.base_len}")
+            raise FailedPrecondition(
+                f"max_tokens: {request.max_tokens}, limit {session.limit - session.base_len}"
+            )
         outcomes: asyncio.Queue[RunTokens | BaseException] = asyncio.Queue()
         state = FreeRun(end, frozenset(request.stop_ids), session.base_len)
         self._engine.free_run(session, state, outcomes.put_nowait, outcomes.put_nowait)
         waiting = asyncio.create_task(outcomes.get())
         try:
             while True:
-                await asyncio.wait([waiting, self._inbox.peek()], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    [waiting, self._inbox.peek()], return_when=asyncio.FIRST_COMPLETED
+                )
                 if self._inbox.peek().done() and not self._control(await self._inbox.take()):
                     return False
                 if waiting.done():
@@ -166,7 +179,9 @@ class Conversation:
         elif kind == "halt":
             self._engine.halt(self._session)
         else:
-            raise FailedPrecondition(f"message: {kind} during a free run, limit acknowledge or halt")
+            raise FailedPrecondition(
+                f"message: {kind} during a free run, limit acknowledge or halt"
+            )
         return True
 
     async def _tell(self, outcome: RunTokens) -> None:
@@ -191,7 +206,8 @@ def _check_support(tree: TokenTree, node: int, ids: Ids) -> None:
     strangers = children - set(ids.tolist())
     if strangers or not children:
         raise InvalidArgument(
-            f"supports: node {node} has {len(children)} children, of which {sorted(strangers)} are not in its ids"
+            f"supports: node {node} has {len(children)} children, "
+            f"of which {sorted(strangers)} are not in its ids"
         )
 
 

@@ -1,4 +1,4 @@
-"""The engine: packs whatever waits into one forward after the other. The event loop schedules, one thread computes."""
+"""The engine: packs what waits into one forward after the other; the loop schedules, a thread computes."""
 
 from __future__ import annotations
 
@@ -83,9 +83,13 @@ class Engine:
             ResourceExhausted: as many sessions as allowed are open.
         """
         if len(self._sessions) >= self.limits.sessions:
-            raise ResourceExhausted(f"sessions: {len(self._sessions)} open, limit {self.limits.sessions}", 1.0)
+            raise ResourceExhausted(
+                f"sessions: {len(self._sessions)} open, limit {self.limits.sessions}", 1.0
+            )
         cache = self.model.new_cache()
-        session = Session(request_id, list(prompt), sampling, cache, len(prompt) + max_tokens, features)
+        session = Session(
+            request_id, list(prompt), sampling, cache, len(prompt) + max_tokens, features
+        )
         self._sessions.add(id(session))
         self.sessions_total += 1
         return session
@@ -156,7 +160,9 @@ class Engine:
             for work in works:
                 work.session.busy = True
             step = loop.run_in_executor(self._thread, run, self.model, works)
-            await asyncio.wait([step])  # not `await step`: an error belongs to the sessions of this step alone
+            await asyncio.wait(
+                [step]
+            )  # not `await step`: an error belongs to the sessions of this step alone
             error = step.exception()
             if error is not None:
                 logger.error("a step failed", exc_info=error)
@@ -214,7 +220,9 @@ class Engine:
     def _tell_run(
         self, item: Run, tokens: tuple[int, ...], queue_us: int, forward_us: int, *, ended: bool
     ) -> None:
-        item.deliver(RunTokens(tokens, item.session.base_len, ended, queue_us, forward_us, self.load()))
+        item.deliver(
+            RunTokens(tokens, item.session.base_len, ended, queue_us, forward_us, self.load())
+        )
 
     def _fail(self, item: Item, error: BaseException) -> None:
         self._schedule.remove(item.session)

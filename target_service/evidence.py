@@ -42,8 +42,10 @@ def gather(
     return tuple(samples), nodes
 
 
-def walked(tree: TokenTree, samples: tuple[int, ...], supports: Mapping[int, Ids]) -> tuple[int, ...]:
-    """Nodes whose rows may be committed: the path that Match takes, or all where an orchestrator's walk decides."""
+def walked(
+    tree: TokenTree, samples: tuple[int, ...], supports: Mapping[int, Ids]
+) -> tuple[int, ...]:
+    """Nodes whose rows may be committed: Match's path, or all where the orchestrator's walk decides."""
     if supports:
         return tuple(range(len(tree)))
     nodes = [0]

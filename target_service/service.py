@@ -97,7 +97,12 @@ class TargetService(target_pb2_grpc.TargetServicer):
             raise InvalidArgument("prompt_ids: 0 tokens, limit at least 1")
         check_tokens("prompt_ids", message.prompt_ids, model.vocab_size)
         check_range("max_tokens", message.max_tokens, 1, model.context_length)
-        check_range("prompt_ids + max_tokens", len(message.prompt_ids) + message.max_tokens, 2, model.context_length)
+        check_range(
+            "prompt_ids + max_tokens",
+            len(message.prompt_ids) + message.max_tokens,
+            2,
+            model.context_length,
+        )
         features = None
         if message.HasField("features"):
             if not message.features.taps:
@@ -106,4 +111,6 @@ class TargetService(target_pb2_grpc.TargetServicer):
                 check_range("features.taps", tap, 0, model.layers)
             features = FeatureRequest(tuple(message.features.taps), message.features.window)
         sampling = sampling_from_proto(message.sampling)
-        return self._engine.open(message.request_id, message.prompt_ids, sampling, message.max_tokens, features)
+        return self._engine.open(
+            message.request_id, message.prompt_ids, sampling, message.max_tokens, features
+        )

@@ -1,4 +1,4 @@
-"""One generation request's state on a target replica, and the checks that keep it in step with the orchestrator.
+"""One generation request's state on a target replica, and what keeps it and the orchestrator in step.
 
 All fields belong to the event loop; while a pass or a free run is in progress only the engine changes them.
 """
@@ -62,10 +62,10 @@ class Session:
         return len(self.tokens)
 
     def advance(self, round_: int, base_len: int, commit: Commit | None, root: int) -> None:
-        """Applies the decision of the last round, then checks that both sides agree on where the session stands.
+        """Applies the decision of the last round, if both sides agree on where the session stands.
 
         Raises:
-            FailedPrecondition: a pass or a free run is in progress, or round, base_len, root or commit do not fit.
+            FailedPrecondition: a pass or free run is in progress, or a field does not fit the session.
         """
         if self.busy or self.free_run is not None:
             raise FailedPrecondition("verify: a pass or a free run of this session is in progress")
@@ -80,7 +80,9 @@ class Session:
         if root != (tokens or self.tokens)[-1]:
             raise FailedPrecondition(f"root: token {root}, limit {(tokens or self.tokens)[-1]}")
         if base_len > self.limit:
-            raise FailedPrecondition(f"base_len: {base_len}, limit {self.limit} by prompt and max_tokens")
+            raise FailedPrecondition(
+                f"base_len: {base_len}, limit {self.limit} by prompt and max_tokens"
+            )
         if self.tree is not None:
             first = self.base_len - 1  # the root's row; node i has row first + i
             self.kept_rows = first + 1, [first + node for node in kept]
@@ -89,7 +91,7 @@ class Session:
         self.tree = None
 
     def compact(self) -> None:
-        """Drops the cache rows of refused nodes. It moves tensors, so it is left to the thread that owns them."""
+        """Drops the cache rows of refused nodes. It moves tensors: work for the thread that owns them."""
         if self.kept_rows is not None:
             self.cache.keep(*self.kept_rows)
             self.kept_rows = None
@@ -103,7 +105,9 @@ class Session:
         parent = 0
         for node in commit.accepted:
             if not 0 < node < len(self.tree) or self.tree.parents[node] != parent:
-                raise FailedPrecondition(f"commit.accepted: {list(commit.accepted)} is no path of the last tree")
+                raise FailedPrecondition(
+                    f"commit.accepted: {list(commit.accepted)} is no path of the last tree"
+                )
             parent = node
         return commit.accepted
 
@@ -111,7 +115,8 @@ class Session:
         """Raises InvalidArgument where the tree's deepest node would lie outside the model's context."""
         if self.base_len + tree.depth > context_length:
             raise InvalidArgument(
-                f"tree: depth {tree.depth} at {self.base_len} tokens, limit {context_length} tokens of context"
+                f"tree: depth {tree.depth} at {self.base_len} tokens, "
+                f"limit {context_length} tokens of context"
             )
 
     def sample(self, p: Probabilities, position: int) -> int:
@@ -126,5 +131,3 @@ class Session:
         outside[ids] = 0.0
         mass = float(outside.sum())
         return (draw(outside, self.rng.random()) if mass > 0.0 else -1), mass
-
-

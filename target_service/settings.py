@@ -14,16 +14,26 @@ class TargetSettings(ServiceSettings):
 
     model_config = SettingsConfigDict(env_prefix="OUTRIDER_TARGET_")
 
-    listen: str = Field("127.0.0.1:50051", description="HOST:PORT to serve on; port 0 takes a free one")
-    model: str = Field("default", description="Hugging Face directory, hub id or GGUF file; default: SmolLM2-135M")
-    dtype: str = Field("auto", pattern="^(auto|float32|bfloat16)$", description="auto, float32 or bfloat16")
+    listen: str = Field(
+        "127.0.0.1:50051", description="HOST:PORT to serve on; port 0 takes a free one"
+    )
+    model: str = Field(
+        "default", description="Hugging Face directory, hub id or GGUF file; default: SmolLM2-135M"
+    )
+    dtype: str = Field(
+        "auto", pattern="^(auto|float32|bfloat16)$", description="auto, float32 or bfloat16"
+    )
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads; default: all cores")
     max_sessions: int = Field(64, ge=1, le=4096, description="sessions open at once")
     max_nodes: int = Field(64, ge=1, le=1024, description="most nodes of a tree, the root excluded")
     max_support: int = Field(256, ge=1, le=4096, description="most ids in a q~")
-    prefill_rows: int = Field(128, ge=16, le=65536, description="rows of prefill in one step, over all sessions")
-    prefill_chunk: int = Field(64, ge=1, le=8192, description="prefill is cut at multiples of this position")
+    prefill_rows: int = Field(
+        128, ge=16, le=65536, description="rows of prefill in one step, over all sessions"
+    )
+    prefill_chunk: int = Field(
+        64, ge=1, le=8192, description="prefill is cut at multiples of this position"
+    )
 
     @property
     def engine_limits(self) -> EngineLimits:

@@ -20,7 +20,7 @@ from target_service.session import FeatureRequest, Session
 
 @dataclass(frozen=True)
 class Work:
-    """A session's rows in a step. Evidence is due for the nodes of `tree`, its last rows; for none in mid-prefill."""
+    """A session's rows in a step. Evidence is due for `tree`, its last rows; for none in mid-prefill."""
 
     session: Session
     tokens: Sequence[int]
@@ -57,7 +57,9 @@ class StepResult:
 def run(model: CausalLM, works: Sequence[Work]) -> StepResult:
     """Runs one step; every session's cache grows by the rows of its work."""
     started = time.perf_counter()
-    taps = sorted({tap for work in works if work.session.features for tap in work.session.features.taps})
+    taps = sorted(
+        {tap for work in works if work.session.features for tap in work.session.features.taps}
+    )
     segments = [Segment(w.session.cache, w.tokens, w.parents, w.tree_exact) for w in works]
     with torch.inference_mode():
         for work in works:
@@ -66,7 +68,11 @@ def run(model: CausalLM, works: Sequence[Work]) -> StepResult:
         hidden = model.forward(segments, taps)
         ends = torch.tensor([len(work.tokens) for work in works]).cumsum(0).tolist()
         due = [row for work, end in zip(works, ends, strict=True) for row in _due(work, end)]
-        logits = model.logits(hidden.states[due]) if due else hidden.states.new_empty((0, model.vocab_size))
+        logits = (
+            model.logits(hidden.states[due])
+            if due
+            else hidden.states.new_empty((0, model.vocab_size))
+        )
         outcomes: list[Outcome] = []
         used = 0
         for work, start, end in zip(works, starts, ends, strict=True):
@@ -118,4 +124,6 @@ def _features(
     width = tapped.shape[1] // len(taps)
     columns = torch.cat([torch.arange(width) + taps.index(tap) * width for tap in wanted.taps])
     chosen = tapped[list(rows)][:, columns].to(torch.bfloat16).contiguous()
-    return Features(start, chosen.shape[0], chosen.shape[1], chosen.view(torch.uint8).cpu().numpy().tobytes())
+    return Features(
+        start, chosen.shape[0], chosen.shape[1], chosen.view(torch.uint8).cpu().numpy().tobytes()
+    )

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from target_server import TIMEOUT, SteeredModel
-from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
-from tokenizers.models import BPE
+from stack_models import CONTEXT, VOCAB, model, tokenizer
+from target_server import SteeredModel
 from transformers import PreTrainedTokenizerFast
 
 from draft_service.drafters.draft_model import DraftModelDrafter
@@ -26,7 +23,6 @@ from outrider.client import AsyncClient
 from outrider.core.round import Budget, Proposal
 from outrider.drafting.base import Drafter, DraftSession
 from outrider.drafting.ngram import NgramDrafter
-from outrider.models.causal_lm import CausalLM, Hidden, Segment
 from outrider.models.tokenizer import tokenizer_fingerprint
 from outrider.retries import Retry
 from outrider.serving.channels import connect
@@ -36,86 +32,9 @@ from outrider.v1 import draft_pb2, draft_pb2_grpc, orchestrator_pb2_grpc
 from target_service.engine import Engine
 from target_service.service import TargetService
 from target_service.settings import TargetSettings
-from tests.tiny import tiny_model
 
-SPECIALS = ("<|start|>", "<|stop|>", "<|spare|>", "<|end|>")
-VOCAB = 256 + len(SPECIALS)
-EOS = VOCAB - 1
-CONTEXT = 512
 NOISE = 0.004  # of weights whose deviation is 0.3: about two of three drafted tokens are accepted
 ANY_PORT = "127.0.0.1:0"
-TEMPLATE = (
-    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|stop|>{% endfor %}"
-    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
-)
-
-
-@functools.cache
-def tokenizer() -> PreTrainedTokenizerFast:
-    """Bytes, so that characters are split over tokens, and four special tokens behind them."""
-    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    backend = Tokenizer(BPE(vocab={letter: index for index, letter in enumerate(letters)}, merges=[]))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    backend.decoder = decoders.ByteLevel()
-    backend.add_special_tokens([AddedToken(token, special=True) for token in SPECIALS])
-    made = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token=SPECIALS[-1])
-    made.chat_template = TEMPLATE
-    return made
-
-
-def encode(text: str) -> list[int]:
-    return list(tokenizer()(text)["input_ids"])
-
-
-def model(noise: float = 0.0, vocab: int = VOCAB, **shape: int) -> CausalLM:
-    """The tiny target, or a copy of it whose weights carry noise."""
-    torch.set_num_threads(1)  # the engines of several services share this process
-    made = tiny_model(vocab=vocab, **shape)
-    generator = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for weights in made.parameters() if noise else ():
-            weights += noise * torch.randn(weights.shape, generator=generator)
-    return CausalLM.from_model(made, name="tiny", tokenizer_fingerprint=tokenizer_fingerprint(tokenizer()))
-
-
-class CycleModel(SteeredModel):
-    """Writes the bytes of `cycle`, each of which occurs once, one after the other and over again."""
-
-    def __init__(self, cycle: str, eos_ids: Sequence[int] = (), delay_s: float = 0.0) -> None:
-        super().__init__(_reference(), delay_s)
-        self.eos_ids = tuple(eos_ids)
-        ids = encode(cycle)
-        assert len(set(ids)) == len(ids)
-        self._next = dict(zip(ids, [*ids[1:], ids[0]], strict=True))
-        self._first = ids[0]
-
-    def forward(self, segments: Sequence[Segment], taps: Sequence[int] = ()) -> Hidden:
-        assert self.gate.wait(TIMEOUT)
-        time.sleep(self.delay_s)
-        for segment in segments:
-            segment.cache.length += len(segment.tokens)
-        tokens = [self._next.get(token, self._first) for segment in segments for token in segment.tokens]
-        return Hidden(torch.tensor(tokens).unsqueeze(1), None)
-
-    def logits(self, states: torch.Tensor) -> torch.Tensor:
-        return 100.0 * torch.nn.functional.one_hot(states[:, 0], VOCAB).float()
-
-
-@functools.cache
-def _reference() -> CausalLM:
-    return model()
-
-
-@functools.cache
-def greedy(prompt: str, tokens: int) -> tuple[int, ...]:
-    """The target's own text behind `prompt`, one row at a time, EOS ignored."""
-    plain = _reference()
-    cache, text, pending = plain.new_cache(), list[int](), encode(prompt)
-    for _ in range(tokens):
-        hidden = plain.forward([Segment.chain(cache, pending)])
-        pending = [int(plain.logits(hidden.states[-1:]).argmax())]
-        text += pending
-    return tuple(text)
 
 
 def draft_model(method: str, noise: float = 0.0, **shape: int) -> DraftModelDrafter:
@@ -147,7 +66,10 @@ class SteeredDrafter(Drafter):
         time.sleep(self.delay_s)
         budgets = [budget for _, budget in batch]
         proposals = self.inner.propose(batch)
-        return [self.spoil(proposal, budget) for proposal, budget in zip(proposals, budgets, strict=True)]
+        return [
+            self.spoil(proposal, budget)
+            for proposal, budget in zip(proposals, budgets, strict=True)
+        ]
 
 
 def standard_drafters() -> list[Drafter]:
@@ -158,7 +80,9 @@ def standard_drafters() -> list[Drafter]:
 class DraftReplica:
     """A draft server that can be killed, and started again on its port."""
 
-    def __init__(self, drafters: Callable[[], list[Drafter]], fingerprint: str | None = None) -> None:
+    def __init__(
+        self, drafters: Callable[[], list[Drafter]], fingerprint: str | None = None
+    ) -> None:
         self._make = drafters
         self._fingerprint = fingerprint or tokenizer_fingerprint(tokenizer())
         self._running: AsyncExitStack | None = None
@@ -204,9 +128,13 @@ class Stack:
     async def freed(self, within_s: float = 1.0) -> bool:
         """Whether all sessions of target and drafts end in time."""
         async with asyncio.timeout(within_s):
-            while self.engine.live_sessions or any([(await d.info()).live_sessions for d in self.drafts]):
+            while await self._in_use():  # noqa: ASYNC110 - only an RPC tells
                 await asyncio.sleep(0.01)
         return True
+
+    async def _in_use(self) -> bool:
+        drafts = [(await draft.info()).live_sessions for draft in self.drafts]
+        return self.engine.live_sessions > 0 or any(drafts)
 
 
 def fixed(k: int, method: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -235,7 +163,12 @@ async def deployment(
         target_address = await only_target.enter_async_context(
             running(checked, TargetService(engine, checked))
         )
-        defaults = {"refresh_s": 0.1, "peers_deadline_s": 5.0, "grace_s": 0.1, "draft_deadline_s": 5.0}
+        defaults = {
+            "refresh_s": 0.1,
+            "peers_deadline_s": 5.0,
+            "grace_s": 0.1,
+            "draft_deadline_s": 5.0,
+        }
         service = OrchestratorService(
             made_tokenizer or tokenizer(),
             OrchestratorSettings(
@@ -250,6 +183,8 @@ async def deployment(
         )
         door = await stack.enter_async_context(running(service._settings, service))
         channel = await stack.enter_async_context(connect(door))
-        client = await stack.enter_async_context(AsyncClient(door, retry=Retry(attempts=1), timeout=60))
+        client = await stack.enter_async_context(
+            AsyncClient(door, retry=Retry(attempts=1), timeout=60)
+        )
         stub = orchestrator_pb2_grpc.OrchestratorStub(channel)  # type: ignore[no-untyped-call]
         yield Stack(client, stub, service, target, engine, drafts, only_target.aclose)

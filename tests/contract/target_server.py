@@ -83,15 +83,20 @@ class Stream:
         tokens: list[int] = []
         while (reply := await self.read()).WhichOneof("message") == "free_run_tokens":
             tokens += reply.free_run_tokens.tokens
-            await self.send(acknowledge=target_pb2.Acknowledge(base_len=reply.free_run_tokens.base_len))
+            await self.send(
+                acknowledge=target_pb2.Acknowledge(base_len=reply.free_run_tokens.base_len)
+            )
         return tokens, reply.free_run_end.base_len
 
     async def status(self) -> tuple[grpc.StatusCode, str]:
         """How the stream ends, read to its end."""
         with pytest.raises(grpc.aio.AioRpcError) as error:
-            while (await self.call.read()) is not grpc.aio.EOF:
-                pass
+            await self._to_its_end()
         return error.value.code(), error.value.details() or ""
+
+    async def _to_its_end(self) -> None:
+        while (await self.call.read()) is not grpc.aio.EOF:
+            pass
 
 
 @dataclass
@@ -172,7 +177,9 @@ def verify(
         base_len=base_len,
         commit=decision,
         root=root,
-        tree=types_pb2.Tree(tokens=tokens, parents=range(len(tokens)) if parents is None else parents),
+        tree=types_pb2.Tree(
+            tokens=tokens, parents=range(len(tokens)) if parents is None else parents
+        ),
         supports=supports,
         tree_exact=tree_exact,
     )
@@ -187,7 +194,12 @@ def free_run(
     stop_ids: Sequence[int] = (),
 ) -> target_pb2.FreeRun:
     return target_pb2.FreeRun(
-        round=round_, base_len=base_len, commit=decision, root=root, max_tokens=max_tokens, stop_ids=stop_ids
+        round=round_,
+        base_len=base_len,
+        commit=decision,
+        root=root,
+        max_tokens=max_tokens,
+        stop_ids=stop_ids,
     )
 
 

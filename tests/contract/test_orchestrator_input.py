@@ -1,5 +1,6 @@
-"""What the door refuses, with which status and which words; a request that was refused leaves nothing behind."""
+"""What the door refuses, with which status and words; a request that was refused leaves nothing behind."""
 
+import copy
 import math
 from collections.abc import AsyncIterator
 from typing import Any
@@ -7,17 +8,8 @@ from typing import Any
 import grpc
 import pytest
 import pytest_asyncio
-from stack import (
-    CONTEXT,
-    VOCAB,
-    DraftReplica,
-    Stack,
-    deployment,
-    encode,
-    model,
-    standard_drafters,
-    tokenizer,
-)
+from stack import DraftReplica, Stack, deployment, standard_drafters
+from stack_models import CONTEXT, VOCAB, encode, model, tokenizer
 from target_server import SteeredModel
 from transformers import PreTrainedTokenizerFast
 
@@ -59,40 +51,73 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no input": ({"prompt": None}, "prompt: missing; give prompt, prompt_token_ids or chat"),
     "empty text": ({"prompt": b""}, "prompt: 0 tokens, limit at least 1"),
     "no ids": (ids(), "prompt: 0 tokens, limit at least 1"),
-    "prompt over the context": ({"prompt": b"x" * CONTEXT}, f"prompt: {CONTEXT} tokens, limit {CONTEXT - 1}"),
+    "prompt over the context": (
+        {"prompt": b"x" * CONTEXT},
+        f"prompt: {CONTEXT} tokens, limit {CONTEXT - 1}",
+    ),
     "prompt and output over it": (
         {"prompt": b"x" * 500, "max_tokens": 13},
         "max_tokens: 13, limit 1 to 12",
     ),
     "zero max_tokens": ({"max_tokens": 0}, f"max_tokens: 0, limit 1 to {CONTEXT - 4}"),
     "negative max_tokens": ({"max_tokens": -3}, f"max_tokens: -3, limit 1 to {CONTEXT - 4}"),
-    "temperature below 0": (sampling(temperature=-0.1), "sampling.temperature: -0.1, limit at least 0"),
-    "NaN temperature": (sampling(temperature=math.nan), "sampling.temperature: nan, limit at least 0"),
-    "infinite temperature": (sampling(temperature=math.inf), "sampling.temperature: inf, limit at least 0"),
+    "temperature below 0": (
+        sampling(temperature=-0.1),
+        "sampling.temperature: -0.1, limit at least 0",
+    ),
+    "NaN temperature": (
+        sampling(temperature=math.nan),
+        "sampling.temperature: nan, limit at least 0",
+    ),
+    "infinite temperature": (
+        sampling(temperature=math.inf),
+        "sampling.temperature: inf, limit at least 0",
+    ),
     "top_p of 0": (sampling(top_p=0.0), "sampling.top_p: 0, limit above 0, at most 1"),
     "negative min_p": (sampling(min_p=-0.5), "sampling.min_p: -0.5, limit 0 to 1"),
-    "unknown method": (speculative(method="magic"), "speculative.method: 'magic', limit same, noisy, ngram"),
+    "unknown method": (
+        speculative(method="magic"),
+        "speculative.method: 'magic', limit same, noisy, ngram",
+    ),
     "K over the maximum": (speculative(n_max=9), "speculative.n_max: 9, limit 0 to 8"),
     "negative K": (speculative(n_max=-1), "speculative.n_max: -1, limit 0 to 8"),
     "n_min over n_max": (speculative(n_max=2, n_min=3), "speculative.n_min: 3, limit 0 to 2"),
     "negative n_min": (speculative(n_min=-1), "speculative.n_min: -1, limit 0 to 4"),
-    "nodes over the maximum": (speculative(nodes_max=13), "speculative.nodes_max: 13, limit 4 to 12"),
-    "fewer nodes than depth": (speculative(n_max=4, nodes_max=3), "speculative.nodes_max: 3, limit 4 to 12"),
+    "nodes over the maximum": (
+        speculative(nodes_max=13),
+        "speculative.nodes_max: 13, limit 4 to 12",
+    ),
+    "fewer nodes than depth": (
+        speculative(n_max=4, nodes_max=3),
+        "speculative.nodes_max: 3, limit 4 to 12",
+    ),
     "p_min over 1": (speculative(p_min=1.5), "speculative.p_min: 1.5, limit 0 to 1"),
     "NaN p_min": (speculative(p_min=math.nan), "speculative.p_min: nan, limit 0 to 1"),
-    "bad though it is off": (speculative(enabled=False, n_max=99), "speculative.n_max: 99, limit 0 to 8"),
+    "bad though it is off": (
+        speculative(enabled=False, n_max=99),
+        "speculative.n_max: 99, limit 0 to 8",
+    ),
     "invalid UTF-8": ({"prompt": b"ab\xff"}, "prompt: invalid UTF-8 at byte 2 of 3"),
     "half a character": ({"prompt": "é".encode()[:1]}, "prompt: invalid UTF-8 at byte 0 of 1"),
     "invalid UTF-8 in a chat": (
         chat(content=b"\xc3"),
         "chat.messages[0].content: invalid UTF-8 at byte 0 of 1",
     ),
-    "token out of range": (ids(1, VOCAB), f"prompt_token_ids[1]: token {VOCAB}, limit 0 to {VOCAB - 1}"),
+    "token out of range": (
+        ids(1, VOCAB),
+        f"prompt_token_ids[1]: token {VOCAB}, limit 0 to {VOCAB - 1}",
+    ),
     "too many stops": ({"stop": ["x"] * 17}, "stop: 17, limit 0 to 16"),
     "empty stop": ({"stop": ["x", ""]}, "stop[1] characters: 0, limit 1 to 256"),
     "stop too long": ({"stop": ["x" * 257]}, "stop[0] characters: 257, limit 1 to 256"),
-    "bad role": (chat(role="wizard"), "chat.messages[0].role: 'wizard', limit system, user, assistant"),
-    "no messages": ({"prompt": None, "chat": pb.Chat()}, "chat.messages: 0 messages, limit at least 1"),
+    "bad role": (
+        chat(role="wizard"),
+        "chat.messages[0].role: 'wizard', limit system, user, assistant",
+    ),
+    "no messages": (
+        {"prompt": None, "chat": pb.Chat()},
+        "chat.messages: 0 messages, limit at least 1",
+    ),
     "class too long": ({"class": "x" * 65}, "limit 64 printable characters"),
     "request id with a line end": (
         {"request_id": "a\nb"},
@@ -149,17 +174,22 @@ async def test_defaults_are_the_first_method_at_its_recommended_depth(stack: Sta
 
 
 async def test_chat_without_a_template_is_refused() -> None:
-    bare = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer, eos_token="<|end|>")
+    bare = copy.deepcopy(tokenizer())
+    bare.chat_template = None
     async with deployment(made_tokenizer=bare, replicas=0) as stack:
-        with pytest.raises(InvalidRequest, match="chat: the model has no chat template; give prompt instead"):
+        with pytest.raises(
+            InvalidRequest, match="chat: the model has no chat template; give prompt instead"
+        ):
             await stack.client.chat([{"role": "user", "content": "Hi"}])
 
 
 async def test_template_that_refuses_the_messages_is_an_invalid_argument() -> None:
-    strict = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer, eos_token="<|end|>")
+    strict = copy.deepcopy(tokenizer())
     strict.chat_template = "{{ raise_exception('roles must alternate') }}"
     async with deployment(made_tokenizer=strict, replicas=0) as stack:
-        with pytest.raises(InvalidRequest, match=r"chat\.messages: refused by the .* roles must alternate"):
+        with pytest.raises(
+            InvalidRequest, match=r"chat\.messages: refused by the .* roles must alternate"
+        ):
             await stack.client.chat([{"role": "user", "content": "Hi"}])
 
 
@@ -167,8 +197,12 @@ async def test_chat_is_the_template_applied() -> None:
     async with deployment(replicas=0) as stack:
         messages = [{"role": "user", "content": "Hi"}]
         result = await stack.client.chat(messages, max_tokens=8, temperature=0.0)
-        rendered = tokenizer().apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-        again = await stack.client.generate(prompt_token_ids=encode(rendered), max_tokens=8, temperature=0.0)
+        rendered = tokenizer().apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False
+        )
+        again = await stack.client.generate(
+            prompt_token_ids=encode(rendered), max_tokens=8, temperature=0.0
+        )
         assert result.token_ids == again.token_ids
         assert result.usage.prompt_tokens == len(encode(rendered)) == 20
 
@@ -203,7 +237,8 @@ async def test_peer_with_another_tokenizer_is_refused_at_the_start_naming_both(s
         mine = PreTrainedTokenizerFast(tokenizer_object=tokenizer().backend_tokenizer)
         settings = {"target": stack.service._settings.target, "draft": [other.address]}
         service = OrchestratorService(
-            tokenizer() if side == "draft" else mine, OrchestratorSettings(**settings, tokenizer="here")
+            tokenizer() if side == "draft" else mine,
+            OrchestratorSettings(**settings, tokenizer="here"),
         )
         with pytest.raises(FailedPrecondition) as error:
             await service.start()

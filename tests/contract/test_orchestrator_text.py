@@ -5,16 +5,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from stack import (
-    CycleModel,
-    Stack,
-    deployment,
-    draft_model,
-    encode,
-    fixed,
-    greedy,
-    tokenizer,
-)
+from stack import Stack, deployment, draft_model, fixed
+from stack_models import CycleModel, encode, greedy, tokenizer
 
 from draft_service.drafters.draft_model import DraftModelDrafter
 from outrider.drafting.base import Drafter
@@ -39,11 +31,17 @@ def cycle_drafters(cycle: str) -> list[Drafter]:
     return [DraftModelDrafter(CycleModel(cycle))]  # type: ignore[arg-type]
 
 
-async def streamed(stack: Stack, prompt: str, **options: Any) -> tuple[list[str], list[list[int]], Any]:
+async def streamed(
+    stack: Stack, prompt: str, **options: Any
+) -> tuple[list[str], list[list[int]], Any]:
     options = {"temperature": 0.0, "speculative": fixed(4), **options}
     chunks = [chunk async for chunk in stack.client.stream(prompt, **options)]
     assert [chunk.result for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
-    return [chunk.text for chunk in chunks], [chunk.token_ids for chunk in chunks], chunks[-1].result
+    return (
+        [chunk.text for chunk in chunks],
+        [chunk.token_ids for chunk in chunks],
+        chunks[-1].result,
+    )
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -60,7 +58,9 @@ async def test_greedy_text_is_the_targets_own(stack: Stack, method: str, k: int)
 @pytest.mark.asyncio(loop_scope="module")
 async def test_noisy_tree_takes_second_siblings_and_changes_nothing(stack: Stack) -> None:
     for prompt in ("Once", "abc", "12+3="):
-        tree = await stack.generate(prompt, 64, ignore_eos=True, speculative=fixed(4, "noisy", nodes_max=12))
+        tree = await stack.generate(
+            prompt, 64, ignore_eos=True, speculative=fixed(4, "noisy", nodes_max=12)
+        )
         chain = await stack.generate(prompt, 64, ignore_eos=True, speculative=fixed(4, "noisy"))
         assert tuple(tree.token_ids) == tuple(chain.token_ids) == greedy(prompt, 64)
         assert tree.speculation.acceptance_length > chain.speculation.acceptance_length
@@ -75,7 +75,9 @@ async def test_seeded_text_does_not_depend_on_method_or_depth(stack: Stack) -> N
         result = await stack.generate("Once", 48, **options, speculative=fixed(4, method))
         assert result.token_ids == plain.token_ids
         assert method == "ngram" or result.speculation.accepted > 10
-    other = await stack.generate("Once", 48, **{**options, "seed": 12}, speculative=fixed(4, "same"))
+    other = await stack.generate(
+        "Once", 48, **{**options, "seed": 12}, speculative=fixed(4, "same")
+    )
     assert other.token_ids != plain.token_ids
 
 
@@ -104,18 +106,24 @@ async def test_characters_split_over_tokens_come_whole(k: int) -> None:
         assert result.text == "".join(texts) == cycle * 2
         assert not any("\ufffd" in text for text in texts)
         assert max(len(text) for text in texts) <= 3
-        assert sum(ids, []) == encode(cycle * 2)
+        assert [token for part in ids for token in part] == encode(cycle * 2)
         texts, _, result = await streamed(stack, cycle, max_tokens=4, speculative=fixed(k))
-        assert result.text == "".join(texts) == "é\ufffd"  # half of a character at the end is not lost
+        assert (
+            result.text == "".join(texts) == "é\ufffd"
+        )  # half of a character at the end is not lost
 
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("k", [0, 1, 4, 7])
-@pytest.mark.parametrize("stop", ["a", "b", "bc", "cd", "de", "fg", "efg", "ghijk", "abc", "klmnopq"])
+@pytest.mark.parametrize(
+    "stop", ["a", "b", "bc", "cd", "de", "fg", "efg", "ghijk", "abc", "klmnopq"]
+)
 async def test_text_ends_before_a_stop_string_and_tokens_with_the_one_that_completed_it(
     letters: Stack, stop: str, k: int
 ) -> None:
-    texts, _, result = await streamed(letters, PROMPT, max_tokens=24, stop=stop, speculative=fixed(k))
+    texts, _, result = await streamed(
+        letters, PROMPT, max_tokens=24, stop=stop, speculative=fixed(k)
+    )
     before = LETTERS[: LETTERS.index(stop)]
     assert result.text == "".join(texts) == before
     assert result.token_ids == encode(before + stop)
@@ -139,7 +147,9 @@ async def test_stop_string_in_the_middle_of_an_accepted_path(letters: Stack) -> 
 async def test_text_that_may_begin_a_stop_string_is_held_back_and_comes_when_it_does_not(
     letters: Stack,
 ) -> None:
-    texts, _, result = await streamed(letters, PROMPT, max_tokens=6, stop=["cdX", "fg"], speculative=fixed(0))
+    texts, _, result = await streamed(
+        letters, PROMPT, max_tokens=6, stop=["cdX", "fg"], speculative=fixed(0)
+    )
     assert texts[:5] == ["a", "b", "", "", "cde"]
     assert result.text == "abcdef"
     assert result.finish_reason == "length"
@@ -167,7 +177,9 @@ async def test_max_tokens_is_met_exactly(letters: Stack, tokens: int, k: int) ->
 
 
 @pytest.mark.parametrize("k", [0, 4, 8])
-async def test_eos_inside_an_accepted_path_ends_the_tokens_with_it_and_the_text_before_it(k: int) -> None:
+async def test_eos_inside_an_accepted_path_ends_the_tokens_with_it_and_the_text_before_it(
+    k: int,
+) -> None:
     for eos in "acdeh":
         target = CycleModel(LETTERS, eos_ids=encode(eos))
         async with deployment(target, lambda: cycle_drafters(LETTERS)) as stack:
@@ -186,13 +198,17 @@ async def test_kinds_and_report_tell_the_same_story() -> None:
     async with deployment(drafters=lambda: [draft_model("noisy", 0.004)]) as stack:
         result = await stack.generate("12+3=", 64, ignore_eos=True, speculative=fixed(4))
         report = result.speculation
-        assert result.kinds.count("accepted") == report.accepted == sum(report.accepted_per_position)
+        assert (
+            result.kinds.count("accepted") == report.accepted == sum(report.accepted_per_position)
+        )
         assert report.drafted == sum(report.drafted_per_position)
         assert report.drafted_per_position[0] == report.rounds
         assert result.kinds.count("recovered") + result.kinds.count("bonus") == report.rounds
         assert report.emitted == report.accepted + report.rounds
         assert report.emitted + result.kinds.count("plain") == 64
-        assert report.passes == report.rounds + result.kinds.count("plain") - 1  # the prefill is no pass
+        assert (
+            report.passes == report.rounds + result.kinds.count("plain") - 1
+        )  # the prefill is no pass
         assert 0.5 < report.acceptance_rate < 0.85
         assert {"accepted", "recovered", "bonus", "plain"} == set(result.kinds)
         timings = result.timings

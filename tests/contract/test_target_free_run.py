@@ -67,7 +67,9 @@ async def test_acknowledging_what_was_never_sent_does_not_let_it_run_away(server
     assert "acknowledge.base_len: 1000, limit " in details
 
 
-async def test_it_ends_behind_max_tokens_and_the_next_verify_needs_no_commit(server: Server) -> None:
+async def test_it_ends_behind_max_tokens_and_the_next_verify_needs_no_commit(
+    server: Server,
+) -> None:
     stream, token = await server.opened()
     expected = greedy(PROMPT, 12)
     await stream.send(free_run=free_run(1, 4, token, commit(token), max_tokens=5))
@@ -76,7 +78,9 @@ async def test_it_ends_behind_max_tokens_and_the_next_verify_needs_no_commit(ser
     evidence = await stream.evidence()
     assert (evidence.round, evidence.base_len) == (2, 9)
     assert list(evidence.samples) == expected[6:10]
-    await stream.send(free_run=free_run(3, 12, expected[8], commit(expected[8], [1, 2]), max_tokens=3))
+    await stream.send(
+        free_run=free_run(3, 12, expected[8], commit(expected[8], [1, 2]), max_tokens=3)
+    )
     assert await stream.run() == (expected[9:12], 15)
 
 
@@ -90,7 +94,9 @@ async def test_a_stop_id_is_committed_and_ends_it(server: Server) -> None:
     assert base_len == 4 + len(tokens)
 
 
-async def test_halt_before_the_first_token_ends_it_without_one_or_behind_one(server: Server) -> None:
+async def test_halt_before_the_first_token_ends_it_without_one_or_behind_one(
+    server: Server,
+) -> None:
     expected = greedy(PROMPT, 4)
     stream, token = await server.opened()
     await stream.send(free_run=free_run(1, 4, token, commit(token)))
@@ -127,7 +133,9 @@ async def test_halt_while_it_waits_for_an_acknowledge_ends_it_at_once(server: Se
     assert await stream.run() == ([], 4 + AHEAD)
 
 
-async def test_halt_and_acknowledge_that_cross_the_end_of_a_run_are_harmless(server: Server) -> None:
+async def test_halt_and_acknowledge_that_cross_the_end_of_a_run_are_harmless(
+    server: Server,
+) -> None:
     expected = greedy(PROMPT, 5)
     stream, token = await server.opened()
     await stream.send(free_run=free_run(1, 4, token, commit(token), max_tokens=2))

@@ -37,26 +37,50 @@ def taps(*layers: int) -> types_pb2.FeatureSpec:
 
 
 BAD_OPENS: dict[str, tuple[dict[str, Any], str]] = {
-    "verify first": ({"verify": verify(1, 3, 3)}, "message: the first one of a stream must be open"),
+    "verify first": (
+        {"verify": verify(1, 3, 3)},
+        "message: the first one of a stream must be open",
+    ),
     "nothing first": ({}, "message: the first one of a stream must be open"),
     "empty prompt": ({"open": open_message([])}, "prompt_ids: 0 tokens, limit at least 1"),
     "token out of range": (
         {"open": open_message([1, VOCAB])},
         "prompt_ids[1]: token 64, limit 0 to 63",
     ),
-    "no tokens wanted": ({"open": open_message(max_tokens=0)}, f"max_tokens: 0, limit 1 to {CONTEXT}"),
+    "no tokens wanted": (
+        {"open": open_message(max_tokens=0)},
+        f"max_tokens: 0, limit 1 to {CONTEXT}",
+    ),
     "over the context": (
         {"open": open_message([1] * (CONTEXT - 8), max_tokens=9)},
         f"prompt_ids + max_tokens: {CONTEXT + 1}, limit 2 to {CONTEXT}",
     ),
-    "NaN temperature": ({"open": open_message(temperature=math.nan)}, "sampling.temperature: nan, limit at"),
-    "temperature below 0": ({"open": open_message(temperature=-0.5)}, "sampling.temperature: -0.5, limit at"),
-    "infinite temperature": ({"open": open_message(temperature=math.inf)}, "sampling.temperature: inf"),
-    "top_p of 0": ({"open": open_message(top_p=0.0)}, "sampling.top_p: 0, limit above 0, at most 1"),
-    "top_p over 1": ({"open": open_message(top_p=1.5)}, "sampling.top_p: 1.5, limit above 0, at most 1"),
+    "NaN temperature": (
+        {"open": open_message(temperature=math.nan)},
+        "sampling.temperature: nan, limit at",
+    ),
+    "temperature below 0": (
+        {"open": open_message(temperature=-0.5)},
+        "sampling.temperature: -0.5, limit at",
+    ),
+    "infinite temperature": (
+        {"open": open_message(temperature=math.inf)},
+        "sampling.temperature: inf",
+    ),
+    "top_p of 0": (
+        {"open": open_message(top_p=0.0)},
+        "sampling.top_p: 0, limit above 0, at most 1",
+    ),
+    "top_p over 1": (
+        {"open": open_message(top_p=1.5)},
+        "sampling.top_p: 1.5, limit above 0, at most 1",
+    ),
     "NaN top_p": ({"open": open_message(top_p=math.nan)}, "sampling.top_p: nan"),
     "min_p over 1": ({"open": open_message(min_p=1.5)}, "sampling.min_p: 1.5, limit 0 to 1"),
-    "tap out of range": ({"open": open_message(features=taps(1, 3))}, "features.taps: 3, limit 0 to 2"),
+    "tap out of range": (
+        {"open": open_message(features=taps(1, 3))},
+        "features.taps: 3, limit 0 to 2",
+    ),
     "no taps": ({"open": open_message(features=taps())}, "features.taps: 0 taps, limit at least 1"),
 }
 
@@ -79,7 +103,10 @@ BAD_TREES: dict[str, tuple[dict[str, Any], str]] = {
         {"tokens": [5, 6], "parents": [2, 0]},
         "tree.parents: node 1 has parent 2, limit 0 to 0",
     ),
-    "own parent": ({"tokens": [5], "parents": [1]}, "tree.parents: node 1 has parent 1, limit 0 to 0"),
+    "own parent": (
+        {"tokens": [5], "parents": [1]},
+        "tree.parents: node 1 has parent 1, limit 0 to 0",
+    ),
     "equal siblings": (
         {"tokens": [5, 5], "parents": [0, 0]},
         "tree.tokens: token 5 occurs twice below node 0",
@@ -91,7 +118,9 @@ BAD_TREES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("tree", "expected"), BAD_TREES.values(), ids=BAD_TREES.keys())
-async def test_bad_tree_is_an_invalid_argument(server: Server, tree: dict[str, Any], expected: str) -> None:
+async def test_bad_tree_is_an_invalid_argument(
+    server: Server, tree: dict[str, Any], expected: str
+) -> None:
     stream, token = await server.opened()
     await stream.send(verify=verify(1, 4, token, commit(token), **tree))
     code, details = await stream.status()
@@ -103,12 +132,21 @@ async def test_bad_tree_is_an_invalid_argument(server: Server, tree: dict[str, A
 BAD_SUPPORTS = {
     "no such node": ([support_to_proto(3, [5])], "supports.node: 3, limit 0 to 2"),
     "no children": ([support_to_proto(2, [5])], "supports: node 2 has 0 children"),
-    "child outside": ([support_to_proto(0, [4])], "supports: node 0 has 1 children, of which [5] are not in"),
+    "child outside": (
+        [support_to_proto(0, [4])],
+        "supports: node 0 has 1 children, of which [5] are not in",
+    ),
     "id out of range": ([support_to_proto(0, [5, VOCAB])], "support.ids: 64, limit 0 to 63"),
     "too many ids": ([support_to_proto(0, list(range(9)))], "support.ids: 9, limit 1 to 8"),
     "no ids": ([types_pb2.Support(node=0)], "support.ids: 0, limit 1 to 8"),
-    "repeated id": ([types_pb2.Support(node=0, id_deltas=[5, 0])], "support.id_deltas: 0 below node 0"),
-    "node twice": ([support_to_proto(0, [5]), support_to_proto(0, [5, 6])], "supports.node: 0 occurs twice"),
+    "repeated id": (
+        [types_pb2.Support(node=0, id_deltas=[5, 0])],
+        "support.id_deltas: 0 below node 0",
+    ),
+    "node twice": (
+        [support_to_proto(0, [5]), support_to_proto(0, [5, 6])],
+        "supports.node: 0 occurs twice",
+    ),
 }
 
 
@@ -125,7 +163,9 @@ async def test_bad_support_is_an_invalid_argument(
 
 async def test_node_with_children_from_q_and_others_is_refused(server: Server) -> None:
     stream, token = await server.opened(temperature=1.0)
-    request = verify(1, 4, token, commit(token), [5, 6], [0, 0], supports=[support_to_proto(0, [5, 7])])
+    request = verify(
+        1, 4, token, commit(token), [5, 6], [0, 0], supports=[support_to_proto(0, [5, 7])]
+    )
     await stream.send(verify=request)
     code, details = await stream.status()
     assert code is INVALID
@@ -137,7 +177,9 @@ async def test_greedy_and_seeded_sessions_take_no_drawn_children(
     server: Server, sampling: dict[str, Any]
 ) -> None:
     stream, token = await server.opened(**sampling)
-    await stream.send(verify=verify(1, 4, token, commit(token), [5], supports=[support_to_proto(0, [5])]))
+    await stream.send(
+        verify=verify(1, 4, token, commit(token), [5], supports=[support_to_proto(0, [5])])
+    )
     code, details = await stream.status()
     assert code is INVALID
     assert "supports: a greedy or seeded session" in details
@@ -151,10 +193,22 @@ STALE_VERIFIES: dict[str, tuple[dict[str, Any], str]] = {
     "base_len ahead": ({"base_len": 6}, "base_len: 6, limit 5"),
     "wrong root": ({"root": 31}, "root: token 31, limit 30"),
     "commit missing": ({"decision": None}, "commit: is missing behind a verified tree"),
-    "grandchild first": ({"decision": commit(30, [2])}, "commit.accepted: [2] is no path of the last tree"),
-    "two siblings": ({"decision": commit(30, [1, 3])}, "commit.accepted: [1, 3] is no path of the last tree"),
-    "the root itself": ({"decision": commit(30, [0])}, "commit.accepted: [0] is no path of the last tree"),
-    "no such node": ({"decision": commit(30, [4])}, "commit.accepted: [4] is no path of the last tree"),
+    "grandchild first": (
+        {"decision": commit(30, [2])},
+        "commit.accepted: [2] is no path of the last tree",
+    ),
+    "two siblings": (
+        {"decision": commit(30, [1, 3])},
+        "commit.accepted: [1, 3] is no path of the last tree",
+    ),
+    "the root itself": (
+        {"decision": commit(30, [0])},
+        "commit.accepted: [0] is no path of the last tree",
+    ),
+    "no such node": (
+        {"decision": commit(30, [4])},
+        "commit.accepted: [4] is no path of the last tree",
+    ),
     "accepted, not counted": ({"decision": commit(30, [1])}, "base_len: 5, limit 6"),
 }
 
@@ -169,7 +223,11 @@ async def test_request_that_does_not_fit_the_session_is_a_failed_precondition(
     await stream.evidence()
     build = verify if kind == "verify" else free_run
     await stream.send(
-        **{kind: build(**{"round_": 2, "base_len": 5, "root": 30, "decision": commit(30), **fields})}
+        **{
+            kind: build(
+                **{"round_": 2, "base_len": 5, "root": 30, "decision": commit(30), **fields}
+            )
+        }
     )
     code, details = await stream.status()
     assert code is STALE
@@ -197,7 +255,9 @@ async def test_commit_behind_a_free_run_is_refused(server: Server) -> None:
 
 
 @pytest.mark.parametrize("kind", ["verify", "free_run"])
-async def test_nothing_but_acknowledge_and_halt_may_come_during_a_free_run(server: Server, kind: str) -> None:
+async def test_nothing_but_acknowledge_and_halt_may_come_during_a_free_run(
+    server: Server, kind: str
+) -> None:
     stream, token = await server.opened()
     server.model.gate.clear()
     await stream.send(free_run=free_run(1, 4, token, commit(token)))
@@ -218,7 +278,9 @@ async def test_open_comes_once(server: Server) -> None:
     assert "message: open, limit verify, free_run, acknowledge or halt" in details
 
 
-async def test_tree_beyond_the_context_is_refused_and_the_deepest_that_fits_is_not(server: Server) -> None:
+async def test_tree_beyond_the_context_is_refused_and_the_deepest_that_fits_is_not(
+    server: Server,
+) -> None:
     prompt = [1] * (CONTEXT - 4)
     for depth, fits in ((3, True), (4, False)):
         stream, token = await server.opened(prompt, max_tokens=4)
@@ -228,7 +290,10 @@ async def test_tree_beyond_the_context_is_refused_and_the_deepest_that_fits_is_n
         else:
             code, details = await stream.status()
             assert code is INVALID
-            assert f"tree: depth 4 at {CONTEXT - 3} tokens, limit {CONTEXT} tokens of context" in details
+            assert (
+                f"tree: depth 4 at {CONTEXT - 3} tokens, limit {CONTEXT} tokens of context"
+                in details
+            )
 
 
 async def test_more_tokens_than_open_announced_are_refused(server: Server) -> None:

@@ -1,6 +1,7 @@
 """Prefill, evidence, features, and how sessions end."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -57,7 +58,9 @@ def assert_rows(features: types_pb2.Features, start: int, expected: torch.Tensor
     torch.testing.assert_close(rows_of(features), expected, rtol=0.01, atol=0.01)
 
 
-async def features_before_evidence(stream: Stream) -> tuple[list[types_pb2.Features], target_pb2.Evidence]:
+async def features_before_evidence(
+    stream: Stream,
+) -> tuple[list[types_pb2.Features], target_pb2.Evidence]:
     parts = []
     while (reply := await stream.read()).WhichOneof("message") == "features":
         parts.append(reply.features)
@@ -86,7 +89,9 @@ async def test_rounds_commit_paths_and_drop_what_was_refused(server: Server) -> 
         if expected[at + 1] == wrong or expected[at + 2] == wrong:
             wrong = (wrong + 1) % VOCAB
             tokens = [wrong, expected[at + 1], wrong, expected[at + 2]]
-        await stream.send(verify=verify(round_, base_len, expected[at], decision, tokens, [0, 0, 2, 2]))
+        await stream.send(
+            verify=verify(round_, base_len, expected[at], decision, tokens, [0, 0, 2, 2])
+        )
         evidence = await stream.evidence()
         assert [evidence.samples[node] for node in (0, 2, 4)] == expected[at + 1 : at + 4]
         assert not evidence.HasField("features")
@@ -112,7 +117,9 @@ async def test_evidence_under_a_support_is_p_on_it_and_the_mass_outside(server: 
 async def test_outside_sample_is_absent_where_p_has_no_mass_there(server: Server) -> None:
     stream, token = await server.opened([1, 2, 3], temperature=1.0, top_k=1)
     ids = list(range(VOCAB))
-    await stream.send(verify=verify(1, 4, token, commit(token), [5], [0], [support_to_proto(0, ids)]))
+    await stream.send(
+        verify=verify(1, 4, token, commit(token), [5], [0], [support_to_proto(0, ids)])
+    )
     evidence = await stream.evidence()
     assert evidence.samples[0] == -1
     assert list(evidence.outside) == [0.0]
@@ -124,12 +131,14 @@ async def test_prompt_features_are_transformers_hidden_states_of_the_window(
     server: Server, reference: torch.Tensor, window: int
 ) -> None:
     stream = server.stream()
-    await stream.send(open=open_message(PROMPT, features=types_pb2.FeatureSpec(taps=TAPS, window=window)))
+    await stream.send(
+        open=open_message(PROMPT, features=types_pb2.FeatureSpec(taps=TAPS, window=window))
+    )
     parts, evidence = await features_before_evidence(stream)
     start = max(0, len(PROMPT) - window) if window else 0
     got = [*parts, evidence.features]
     assert got[0].start == start
-    for before, after in zip(got, got[1:], strict=False):
+    for before, after in itertools.pairwise(got):
         assert after.start == before.start + before.rows
     rows = torch.cat([rows_of(part) for part in got])
     torch.testing.assert_close(rows, reference[start : len(PROMPT)], rtol=0.01, atol=0.01)
@@ -223,7 +232,9 @@ async def test_half_closed_stream_ends_well(server: Server) -> None:
     assert await server.live(0)
 
 
-async def test_long_prompt_lets_other_sessions_take_steps_between_its_chunks(server: Server) -> None:
+async def test_long_prompt_lets_other_sessions_take_steps_between_its_chunks(
+    server: Server,
+) -> None:
     quick, token = await server.opened()
     server.model.gate.clear()
     long = server.stream()
@@ -239,7 +250,9 @@ async def test_long_prompt_lets_other_sessions_take_steps_between_its_chunks(ser
 async def test_stopping_ends_open_streams_as_unavailable_and_quickly() -> None:
     async with AsyncExitStack() as outer:
         async with serving(SteeredModel(tiny_target(), delay_s=0.05)) as server:
-            server.stub = target_pb2_grpc.TargetStub(await outer.enter_async_context(connect(server.address)))
+            server.stub = target_pb2_grpc.TargetStub(
+                await outer.enter_async_context(connect(server.address))
+            )
             idle, _ = await server.opened()
             busy, token = await server.opened(max_tokens=400)
             await busy.send(free_run=free_run(1, 4, token, commit(token), max_tokens=300))
@@ -247,7 +260,10 @@ async def test_stopping_ends_open_streams_as_unavailable_and_quickly() -> None:
             started = time.perf_counter()
         assert time.perf_counter() - started < 2
         for stream in (idle, busy):
-            assert (await stream.status())[0] in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+            assert (await stream.status())[0] in (
+                grpc.StatusCode.UNAVAILABLE,
+                grpc.StatusCode.CANCELLED,
+            )
 
 
 async def test_stopping_the_engine_fails_everything_that_waits(server: Server) -> None:
@@ -271,7 +287,11 @@ async def test_stopping_the_engine_fails_everything_that_waits(server: Server) -
 async def test_info_tells_model_limits_and_eos(server: Server) -> None:
     info = await server.info()
     model = tiny_target()
-    assert (info.model.name, info.model.vocab_size, info.model.context_length) == ("tiny-llama", VOCAB, 512)
+    assert (info.model.name, info.model.vocab_size, info.model.context_length) == (
+        "tiny-llama",
+        VOCAB,
+        512,
+    )
     assert (info.layers, info.hidden_size, list(info.eos_ids)) == (2, 32, [VOCAB - 1])
     assert info.model.numerics.fingerprint == model.numerics.fingerprint
     assert (info.max_nodes, info.max_sessions, info.max_support) == (64, 64, 256)

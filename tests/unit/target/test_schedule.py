@@ -1,0 +1,100 @@
+"""What goes into a step: every tree, a row of every free run, and prefill cut at fixed positions."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from outrider.core.round import SamplingParams
+from outrider.core.tree import TokenTree
+from outrider.models.cache import KVCache
+from target_service.schedule import AHEAD, Pass, Run, Schedule
+from target_service.session import FreeRun, Session
+
+
+def session(prompt: int, cached: int = 0, round_: int = 0) -> Session:
+    made = Session(
+        "r", list(range(prompt)), SamplingParams(temperature=0.0), KVCache(layers=1), 1000
+    )
+    made.cache.length, made.round = cached, round_
+    return made
+
+
+def waiting(it: Session, tree: TokenTree | None = None) -> Pass:
+    tree = tree or TokenTree.root_only(it.tokens[-1])
+    future: asyncio.Future[Any] = asyncio.Future(loop=asyncio.new_event_loop())
+    future.get_loop().close()
+    return Pass(it, tree, {}, True, future, lambda features: None)
+
+
+def running(it: Session, acknowledged: int) -> Run:
+    it.free_run = FreeRun(900, frozenset(), acknowledged)
+    return Run(it, it.free_run, lambda tokens: None, lambda error: None)
+
+
+def rows(schedule: Schedule) -> list[int]:
+    return [len(work.tokens) for _, work in schedule.take()]
+
+
+@pytest.mark.parametrize(
+    ("cached", "prompt", "expected", "last"),
+    [
+        (0, 40, range(16), False),
+        (16, 40, range(16, 32), False),
+        (32, 40, range(32, 40), True),
+        (0, 16, range(16), True),
+        (5, 40, range(5, 16), False),
+        (0, 1, range(1), True),
+    ],
+)
+def test_prefill_is_cut_at_multiples_of_the_position(
+    cached: int, prompt: int, expected: range, last: bool
+) -> None:
+    work = waiting(session(prompt, cached)).next_work(16)
+    assert list(work.tokens) == list(expected)
+    assert list(work.parents) == list(range(-1, len(expected) - 1))
+    assert (work.tree is not None) == last
+
+
+def test_round_behind_the_prefill_is_its_tree() -> None:
+    tree = TokenTree((9, 20, 21), (-1, 0, 0))
+    work = waiting(session(10, 9, round_=1), tree).next_work(16)
+    assert (work.tokens, work.parents, work.tree) == ((9, 20, 21), (-1, 0, 0), tree)
+
+
+def test_prefill_goes_on_until_its_rows_are_used_up_and_never_holds_trees_back() -> None:
+    schedule = Schedule(prefill_rows=32, prefill_chunk=16)
+    for _ in range(4):
+        schedule.add(waiting(session(100)))
+    schedule.add(waiting(session(10, 9, round_=1), TokenTree.chain(9, [1, 2])))
+    assert rows(schedule) == [16, 16, 3]
+
+
+def test_one_prefill_always_goes_on() -> None:
+    schedule = Schedule(prefill_rows=8, prefill_chunk=16)
+    schedule.add(waiting(session(100)))
+    assert rows(schedule) == [16]
+
+
+def test_free_run_waits_where_it_is_too_far_ahead() -> None:
+    schedule = Schedule(16, 16)
+    it = session(10 + AHEAD, 9 + AHEAD, round_=1)
+    schedule.add(running(it, acknowledged=10))
+    assert rows(schedule) == []
+    assert it.free_run is not None
+    it.free_run.acknowledged = 11
+    assert rows(schedule) == [1]
+
+
+def test_items_are_found_and_forgotten_by_session() -> None:
+    schedule = Schedule(16, 16)
+    first, second = session(4), session(4)
+    item = waiting(first)
+    schedule.add(item)
+    schedule.add(running(second, acknowledged=0))
+    assert len(schedule) == len(schedule.items()) == 2
+    assert schedule.find(first) is item
+    assert schedule.remove(first) is item
+    assert schedule.find(first) is None
+    assert schedule.remove(first) is None
+    assert len(schedule) == 1
