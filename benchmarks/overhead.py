@@ -1,10 +1,12 @@
 """Where a round's time and bytes go: draft, verify, wire, orchestrator; Match and Rejection.
 
-    python -m benchmarks.overhead [--address HOST:PORT] [--k 4] [--prompts 8] [--tokens 64] [--out FILE]
+    python -m benchmarks.overhead [--address HOST:PORT] [--k 4] [--prompts 8] [--tokens 64] [--out
+    FILE]
 
-Times are per round, medians over requests, from the orchestrator's own clock: `draft` and `verify` are what the
-services say that they computed, `queue` what they say that requests waited, `wire` the rest of the waiting, and
-`orchestrator` what lies between. Bytes are serialised messages, both legs and directions, features apart.
+Times are per round, medians over requests, from the orchestrator's own clock: `draft` and `verify`
+are what the services say that they computed, `queue` what they say that requests waited, `wire` the
+rest of the waiting, and `orchestrator` what lies between. Bytes are serialised messages, both legs
+and directions, features apart.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ def summarise(results: Sequence[GenerationResult], bytes_per_node: int) -> dict[
     sent = sum(result.timings.round_bytes for result in results)
     tokens = sum(result.speculation.emitted for result in results)
     allowed = bytes_per_node * drafted + BYTES_PER_ROUND * rounds
-    share = statistics.median((row["wire"] + row["orchestrator"]) / sum(row.values()) for row in rows)
+    share = statistics.median(
+        (row["wire"] + row["orchestrator"]) / sum(row.values()) for row in rows
+    )
     return {
         "requests": len(results),
         "rounds": rounds,
@@ -99,7 +103,9 @@ def measure(client: Client, method: str, k: int, count: int, tokens: int) -> dic
 
 def table(figures: dict[str, Any]) -> Table:
     """The figures for people."""
-    made = Table("rule", *(f"{part}, ms" for part in PARTS), "wire + orch.", "B/round", "limit", "B/token")
+    made = Table(
+        "rule", *(f"{part}, ms" for part in PARTS), "wire + orch.", "B/round", "limit", "B/token"
+    )
     for rule, row in figures.items():
         made.add_row(
             rule,
@@ -114,7 +120,9 @@ def table(figures: dict[str, Any]) -> Table:
 
 def main() -> int:
     """Measures, prints, stores; 1 where a limit is passed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--address", help="a running orchestrator; its own cluster otherwise")
     parser.add_argument("--method", default="draft_model")
     parser.add_argument("--k", type=int, default=4)
@@ -128,9 +136,16 @@ def main() -> int:
             info = client.info()
     console = Console()
     console.print(table(figures))
-    run = {"model": info.model.name, "dtype": info.model.numerics.dtype, "k": given.k, **provenance.facts()}
+    run = {
+        "model": info.model.name,
+        "dtype": info.model.numerics.dtype,
+        "k": given.k,
+        **provenance.facts(),
+    }
     given.out.parent.mkdir(exist_ok=True)
-    given.out.write_text(json.dumps({"run": run, "rules": figures}, indent=1) + "\n", encoding="utf-8")
+    given.out.write_text(
+        json.dumps({"run": run, "rules": figures}, indent=1) + "\n", encoding="utf-8"
+    )
     over = [
         rule
         for rule, row in figures.items()

@@ -26,7 +26,9 @@ def main() -> int:
     configure(settings.log_level)
     try:
         vocabulary = vocabulary_of(settings.target)
-        setup = Setup(settings.target, vocabulary, settings.dtype, settings.device, settings.threads)
+        setup = Setup(
+            settings.target, vocabulary, settings.dtype, settings.device, settings.threads
+        )
         drafters = [build_drafter(spec, setup) for spec in settings.drafter_specs]
     except (DrafterRefused, ModelSpecError, UnsupportedModelError) as error:
         logger.error("draft service cannot serve: %s", error)

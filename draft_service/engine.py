@@ -1,4 +1,7 @@
-"""Drafts for many sessions at once: prefill in slices, proposals in batches, all of it on one thread."""
+"""Drafts for many sessions at once.
+
+Prefill in slices, proposals in batches, all of it on one thread.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,8 @@ class EngineFull(RuntimeError):
 class Limits:
     """Bounds of the engine and of what a request may ask for.
 
-    prefill_rows: prompt tokens worked off between two batches of proposals: the longest that a long prompt
+    prefill_rows: prompt tokens worked off between two batches of proposals: the longest that a long
+        prompt
         delays other sessions.
     queue: requests of one session that may wait.
     """
@@ -42,8 +46,9 @@ class Limits:
 class DraftEngine:
     """Sessions of several drafters, worked by one task on the event loop and one thread behind it.
 
-    A step applies waiting requests, drafts for all sessions that wait, one batch a drafter, then prefills one
-    slice of one session. An exception of a drafter fails only the session that it was working for.
+    A step applies waiting requests, drafts for all sessions that wait, one batch a drafter, then
+    prefills one slice of one session. An exception of a drafter fails only the session that it was
+    working for.
     """
 
     def __init__(self, drafters: Mapping[str, Drafter], limits: Limits | None = None) -> None:
@@ -63,7 +68,9 @@ class DraftEngine:
         return len(self._sessions) + len(self._closing)
 
     async def start(self) -> None:
-        """Runs each drafter once, so that the first request finds warm kernels, then takes sessions."""
+        """Runs each drafter once, so that the first request finds warm kernels, then takes
+        sessions.
+        """
         loop = asyncio.get_running_loop()
         for drafter in self.drafters.values():
             await loop.run_in_executor(self._thread, _warm_up, drafter)
@@ -88,7 +95,9 @@ class DraftEngine:
         """
         drafter = self.drafters[method]
         if self.live_sessions >= self.limits.max_sessions:
-            raise EngineFull(f"sessions: {self.live_sessions} open, limit {self.limits.max_sessions}")
+            raise EngineFull(
+                f"sessions: {self.live_sessions} open, limit {self.limits.max_sessions}"
+            )
         session = Session(drafter, prompt, sampling, self.limits.queue, self._work.set)
         self._sessions.add(session)
         self._prefilling.append(session)
@@ -107,7 +116,9 @@ class DraftEngine:
     def _closed(self, session: Session, job: asyncio.Future[None]) -> None:
         self._closing.remove(session)
         if error := job.exception():
-            logger.error("drafter %s could not close a session", session.drafter.method, exc_info=error)
+            logger.error(
+                "drafter %s could not close a session", session.drafter.method, exc_info=error
+            )
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()):
@@ -139,7 +150,10 @@ class DraftEngine:
         for (session, requests), job in zip(taken, jobs, strict=True):
             if error := job.exception():
                 self._fail(session, error)
-            elif session.prefilled and sum(len(r.new_tokens) for r in requests) > self.limits.prefill_rows:
+            elif (
+                session.prefilled
+                and sum(len(r.new_tokens) for r in requests) > self.limits.prefill_rows
+            ):
                 session.prefilled = False
                 self._prefilling.append(session)
         return bool(jobs)
@@ -155,7 +169,10 @@ class DraftEngine:
         return bool(waiting)
 
     async def _draft(self, drafter: Drafter, sessions: Sequence[Session]) -> None:
-        """One batch; where it fails, each of its sessions alone, so that only the culprit is lost."""
+        """One batch.
+
+        Where it fails, each of its sessions alone, so that only the culprit is lost.
+        """
         now = time.perf_counter()
         batch = [(s, s.newest) for s in sessions if s.newest is not None and not s.closed]
         if not batch:
@@ -224,7 +241,9 @@ def _prefill(session: Session, rows: int) -> bool:
 def _observe(session: Session, requests: Sequence[Request]) -> None:
     if session.drafting is not None:
         for request in requests:
-            session.drafter.observe(session.drafting, request.new_tokens, request.features, request.samples)
+            session.drafter.observe(
+                session.drafting, request.new_tokens, request.features, request.samples
+            )
 
 
 def _close(session: Session) -> None:

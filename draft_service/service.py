@@ -1,4 +1,7 @@
-"""The Draft RPC: messages to calls and back. What does not fit is refused here, before the engine sees it."""
+"""The Draft RPC: messages to calls and back.
+
+What does not fit is refused here, before the engine sees it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,12 @@ from draft_service.drafters.setup import Vocabulary
 from draft_service.engine import DraftEngine, EngineFull
 from draft_service.session import EngineStopped, Prefilled, Reply, Request, Session
 from outrider.drafting.base import Drafter
-from outrider.serving.errors import FailedPrecondition, InvalidArgument, ResourceExhausted, Unavailable
+from outrider.serving.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    ResourceExhausted,
+    Unavailable,
+)
 from outrider.serving.wire import (
     budget_from_proto,
     check_range,
@@ -82,7 +90,9 @@ class DraftService(draft_pb2_grpc.DraftServicer):
             self._engine.close(session)
             reader.cancel()
 
-    async def GetInfo(self, request: draft_pb2.DraftInfoRequest, context: Context) -> draft_pb2.DraftInfo:
+    async def GetInfo(
+        self, request: draft_pb2.DraftInfoRequest, context: Context
+    ) -> draft_pb2.DraftInfo:
         """Vocabulary, drafters, limits and counters."""
         limits = self._engine.limits
         return draft_pb2.DraftInfo(
@@ -103,8 +113,12 @@ class DraftService(draft_pb2_grpc.DraftServicer):
     def _open(self, message: draft_pb2.DraftOpen) -> Session:
         if message.method not in self._engine.drafters:
             known = ", ".join(self._engine.drafters)
-            raise InvalidArgument(f"open.method: {message.method!r} is unknown, limit one of {known}")
-        check_range("open.prompt_ids: length", len(message.prompt_ids), 1, self._vocabulary.context_length)
+            raise InvalidArgument(
+                f"open.method: {message.method!r} is unknown, limit one of {known}"
+            )
+        check_range(
+            "open.prompt_ids: length", len(message.prompt_ids), 1, self._vocabulary.context_length
+        )
         check_tokens("open.prompt_ids", message.prompt_ids, self._vocabulary.size)
         sampling = sampling_from_proto(message.sampling)
         try:
@@ -166,7 +180,9 @@ def _drafter_to_proto(drafter: Drafter) -> draft_pb2.DrafterInfo:
     return draft_pb2.DrafterInfo(
         method=drafter.method,
         recommended_depth=drafter.recommended_depth,
-        features=None if spec is None else types_pb2.FeatureSpec(taps=spec.taps, window=spec.window),
+        features=None
+        if spec is None
+        else types_pb2.FeatureSpec(taps=spec.taps, window=spec.window),
         wants_samples=drafter.wants_samples,
         model=drafter.model_name,
     )

@@ -1,4 +1,7 @@
-"""A session between the stream that feeds it and the engine that drafts for it; no grpc, no torch."""
+"""A session between the stream that feeds it and the engine that drafts for it.
+
+No grpc, no torch.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,8 @@ Reply = Prefilled | Drafted
 class Session:
     """One stream's session. All methods run on the event loop.
 
-    Newer requests win: the engine applies the tokens of all that wait and drafts for the newest alone.
+    Newer requests win: the engine applies the tokens of all that wait and drafts for the newest
+        alone.
     Requests wait in a bounded queue; when it is full, `submit` waits, and with it the stream.
     """
 
@@ -107,7 +111,9 @@ class Session:
 
     @property
     def behind(self) -> bool:
-        """Whether the stream has not taken the last replies yet, so that further ones would pile up."""
+        """Whether the stream has not taken the last replies yet, so that further ones would pile
+        up.
+        """
         return self._replies.qsize() >= _MOST_REPLIES
 
     def take(self) -> list[Request]:

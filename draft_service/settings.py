@@ -18,17 +18,27 @@ class DraftSettings(ServiceSettings):
 
     model_config = SettingsConfigDict(env_prefix="OUTRIDER_DRAFT_", cli_prog_name="draft_service")
 
-    listen: str = Field("127.0.0.1:50052", description="HOST:PORT to serve on; port 0 takes a free one")
-    drafter: list[str] = Field([], description="NAME or NAME=PATH, repeatable; default: all the target has")
-    target: str = Field(DEFAULT, min_length=1, description="the target, for its tokenizer and its drafters")
-    dtype: Literal["auto", "float32", "bfloat16"] = Field("auto", description="dtype of draft models")
+    listen: str = Field(
+        "127.0.0.1:50052", description="HOST:PORT to serve on; port 0 takes a free one"
+    )
+    drafter: list[str] = Field(
+        [], description="NAME or NAME=PATH, repeatable; default: all the target has"
+    )
+    target: str = Field(
+        DEFAULT, min_length=1, description="the target, for its tokenizer and its drafters"
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="dtype of draft models"
+    )
     device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu or cuda:N")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads; default: all cores")
     max_sessions: int = Field(64, ge=1, le=100_000, description="most sessions open at once")
     max_depth: int = Field(16, ge=1, le=256, description="greatest depth of a tree")
     max_nodes: int = Field(64, ge=1, le=4096, description="most drafted nodes of a tree")
     max_m: int = Field(256, ge=1, le=65_536, description="most ids of a draft distribution")
-    prefill_rows: int = Field(128, ge=1, le=65_536, description="prompt tokens between two batches of drafts")
+    prefill_rows: int = Field(
+        128, ge=1, le=65_536, description="prompt tokens between two batches of drafts"
+    )
     queue: int = Field(32, ge=1, le=65_536, description="requests of one session that may wait")
 
     @field_validator("drafter")
@@ -42,7 +52,9 @@ class DraftSettings(ServiceSettings):
     @property
     def drafter_specs(self) -> list[str]:
         """What was asked for; else every drafter that can be had for the target without a path."""
-        return self.drafter or [name for name in DRAFTERS if self.target == DEFAULT or name not in NEED_PATH]
+        return self.drafter or [
+            name for name in DRAFTERS if self.target == DEFAULT or name not in NEED_PATH
+        ]
 
     @property
     def limits(self) -> Limits:

@@ -12,7 +12,8 @@ from outrider.models.loading import load_tokenizer, tokenizer_fingerprint
 
 
 def vocabulary_of(spec: str) -> Vocabulary:
-    """Vocabulary and context length of the target `spec`; the default target is fetched where it is missing.
+    """Vocabulary and context length of the target `spec`; the default target is fetched where it is
+    missing.
 
     Raises:
         ModelSpecError: the target cannot be had, or has no readable configuration.
@@ -22,6 +23,8 @@ def vocabulary_of(spec: str) -> Vocabulary:
     try:
         text = AutoConfig.from_pretrained(place).get_text_config()
     except (OSError, ValueError) as error:
-        raise ModelSpecError(f"model {spec!r}: its configuration cannot be read: {error}") from error
+        raise ModelSpecError(
+            f"model {spec!r}: its configuration cannot be read: {error}"
+        ) from error
     name = DEFAULT_NAME if spec == DEFAULT else place.name if isinstance(place, Path) else place
     return Vocabulary(name, fingerprint, text.vocab_size, text.max_position_embeddings)

@@ -1,1 +1,4 @@
-"""Load tests: what users see while others generate at the same time, with and without speculation."""
+"""Load tests.
+
+What users see while others generate at the same time, with and without speculation.
+"""

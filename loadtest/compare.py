@@ -64,7 +64,9 @@ def run_cell(load: Load, users: int, speculation: bool, folder: Path) -> report.
     limit_s = load.seconds + STOP_S + 60
     done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     if not samples.exists():
-        raise LoadtestError(f"locust stored no samples (status {done.returncode}): {done.stderr[-2000:]}")
+        raise LoadtestError(
+            f"locust stored no samples (status {done.returncode}): {done.stderr[-2000:]}"
+        )
     return report.summarise(users, speculation, *report.read_samples(samples))
 
 
@@ -80,7 +82,9 @@ def serving(address: str | None, target: str, dtype: str) -> Iterator[str]:
 
 def compare(load: Load, users: Sequence[int], console: Console) -> list[report.Cell]:
     """Every number of users, plain first, then with speculation."""
-    with Client(load.address) as client:  # what the first request of all has to wait for is no part of a run
+    with Client(
+        load.address
+    ) as client:  # what the first request of all has to wait for is no part of a run
         client.generate("Once upon a time", max_tokens=8, temperature=0.0)
     cells = []
     with tempfile.TemporaryDirectory() as folder:
@@ -93,17 +97,23 @@ def compare(load: Load, users: Sequence[int], console: Console) -> list[report.C
 
 
 def main(
-    address: Annotated[str | None, typer.Option(help="HOST:PORT; without it, a cluster of its own")] = None,
+    address: Annotated[
+        str | None, typer.Option(help="HOST:PORT; without it, a cluster of its own")
+    ] = None,
     users: Annotated[list[int] | None, typer.Option(help="numbers of users [default: 1 8]")] = None,
     seconds: Annotated[int, typer.Option(min=1, help="length of each run")] = 60,
     method: Annotated[str, typer.Option(help="drafter; the server's choice without it")] = "",
     k: Annotated[int, typer.Option(help="fixed depth; -1 is the drafter's own")] = -1,
     max_tokens: Annotated[int, typer.Option(min=1, help="tokens per request")] = 48,
     temperature: Annotated[float, typer.Option(min=0.0)] = 0.0,
-    prompts: Annotated[str | None, typer.Option(help="JSONL file as bench takes, or a folder")] = None,
+    prompts: Annotated[
+        str | None, typer.Option(help="JSONL file as bench takes, or a folder")
+    ] = None,
     target: Annotated[str, typer.Option(help="model of the own cluster")] = "default",
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16")] = "auto",
-    out: Annotated[Path, typer.Option(help="where the result is stored")] = Path("build/loadtest.json"),
+    out: Annotated[Path, typer.Option(help="where the result is stored")] = Path(
+        "build/loadtest.json"
+    ),
 ) -> None:
     """Compares the same load with and without speculation; exit status 1 where a request failed."""
     console = Console(width=None if sys.stdout.isatty() else TABLE_WIDTH)

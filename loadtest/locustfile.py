@@ -1,9 +1,11 @@
 """A Locust user over the SDK's gRPC: one prompt after the other, each answer read token by token.
 
-    locust -f loadtest/locustfile.py --headless --users 8 --spawn-rate 8 --run-time 1m --host 127.0.0.1:50050
+    locust -f loadtest/locustfile.py --headless --users 8 --spawn-rate 8 --run-time 1m --host
+    127.0.0.1:50050
 
-Besides the whole request it reports, as entries of Locust's own statistics, the time to the first token and
-the time per output token (milliseconds) and the acceptance rate (per cent, in the column of response times).
+Besides the whole request it reports, as entries of Locust's own statistics, the time to the first
+token and the time per output token (milliseconds) and the acceptance rate (per cent, in the column
+of response times).
 """
 
 from __future__ import annotations
@@ -32,12 +34,18 @@ grpc_gevent.init_gevent()
 @events.init_command_line_parser.add_listener  # type: ignore[untyped-decorator]
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Options besides Locust's own."""
-    parser.add_argument("--prompts", default=str(PROMPTS), help="JSONL file as bench takes, or a folder")
+    parser.add_argument(
+        "--prompts", default=str(PROMPTS), help="JSONL file as bench takes, or a folder"
+    )
     parser.add_argument("--max-tokens", type=int, default=48, help="tokens per request")
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--method", default="", help="drafter; the server's choice without it")
-    parser.add_argument("--k", type=int, default=-1, help="fixed depth; 0 is off, -1 is the drafter's own")
-    parser.add_argument("--samples", default="", help="file that gets every request's figures (JSON)")
+    parser.add_argument(
+        "--k", type=int, default=-1, help="fixed depth; 0 is off, -1 is the drafter's own"
+    )
+    parser.add_argument(
+        "--samples", default="", help="file that gets every request's figures (JSON)"
+    )
 
 
 @events.init.add_listener  # type: ignore[untyped-decorator]
@@ -72,14 +80,18 @@ class Recorder:
         if sample.per_token_s is not None:
             self._report("time per output token", sample.per_token_s * 1e3, sample.tokens)
         if sample.drafted:
-            self._report("acceptance rate %", 100 * sample.accepted / sample.drafted, sample.drafted)
+            self._report(
+                "acceptance rate %", 100 * sample.accepted / sample.drafted, sample.drafted
+            )
 
     def failed(self, error: OutriderError, total_s: float) -> None:
         """Books one error."""
         self.failures += 1
         self._report("request", total_s * 1e3, 0, error)
 
-    def _report(self, name: str, value: float, length: int, error: OutriderError | None = None) -> None:
+    def _report(
+        self, name: str, value: float, length: int, error: OutriderError | None = None
+    ) -> None:
         self._fire(
             request_type="grpc",
             name=name,

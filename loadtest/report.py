@@ -51,7 +51,9 @@ class Percentiles:
         ordered = sorted(value * 1e3 for value in seconds)
         if not ordered:
             return cls(None, None)
-        return cls(statistics.median(ordered), ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))])
+        return cls(
+            statistics.median(ordered), ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]
+        )
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class Cell:
     """One run: so many users, with or without speculation.
 
     tokens_per_second: of all users together, from the first request to the end of the last.
-    acceptance_rate: accepted / drafted; acceptance_length: tokens emitted per round. None without rounds.
+    acceptance_rate: accepted / drafted; acceptance_length: tokens emitted per round. None without
+        rounds.
     """
 
     users: int
@@ -80,7 +83,8 @@ def summarise(users: int, speculation: bool, samples: Sequence[Sample], failures
     """The figures of one run."""
     tokens = sum(sample.tokens for sample in samples)
     span = (
-        max(sample.started + sample.total_s for sample in samples) - min(sample.started for sample in samples)
+        max(sample.started + sample.total_s for sample in samples)
+        - min(sample.started for sample in samples)
         if samples
         else 0.0
     )

@@ -52,7 +52,14 @@ __all__ = [
 
 _HOMES = {
     "outrider.client": ("AsyncClient", "Client"),
-    "outrider.results": ("Chunk", "GenerationResult", "ServerInfo", "Speculation", "Timings", "Usage"),
+    "outrider.results": (
+        "Chunk",
+        "GenerationResult",
+        "ServerInfo",
+        "Speculation",
+        "Timings",
+        "Usage",
+    ),
     "outrider.retries": ("Retry",),
 }
 

@@ -5,9 +5,10 @@
         for chunk in client.stream("Once upon a time"):
             ...
 
-One Client may be used from many threads, and from greenlets once `grpc.experimental.gevent.init_gevent()`
-was called. Every call raises what `outrider.exceptions` draws. The two classes differ only in how
-they wait: requests, replies, retries and errors have one home each.
+One Client may be used from many threads, and from greenlets once
+`grpc.experimental.gevent.init_gevent()` was called. Every call raises what `outrider.exceptions`
+draws. The two classes differ only in how they wait: requests, replies, retries and errors have one
+home each.
 """
 
 from __future__ import annotations
@@ -46,8 +47,13 @@ class Client(Connection):
         timeout: float | None = None,
         **options: Unpack[Options],
     ) -> GenerationResult:
-        """Text behind raw text or token ids; `Options` has the arguments, `timeout` is in seconds."""
-        return _last(self.stream(prompt, prompt_token_ids=prompt_token_ids, timeout=timeout, **options))
+        """Text behind raw text or token ids.
+
+        `Options` has the arguments, `timeout` is in seconds.
+        """
+        return _last(
+            self.stream(prompt, prompt_token_ids=prompt_token_ids, timeout=timeout, **options)
+        )
 
     def stream(
         self,
@@ -79,7 +85,9 @@ class Client(Connection):
         while True:
             try:
                 left = attempts.time_left_s()
-                return server_info(self._stub.GetInfo(request, timeout=left, metadata=self.metadata))
+                return server_info(
+                    self._stub.GetInfo(request, timeout=left, metadata=self.metadata)
+                )
             except grpc.RpcError as error:
                 wait = attempts.wait_s(error, begun=False)
             time.sleep(wait)
@@ -92,7 +100,10 @@ class Client(Connection):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -102,7 +113,9 @@ class Client(Connection):
         attempts = self.attempts(timeout)
         while True:
             folder = ReplyFolder()
-            call = self._stub.Generate(request, timeout=attempts.time_left_s(), metadata=self.metadata)
+            call = self._stub.Generate(
+                request, timeout=attempts.time_left_s(), metadata=self.metadata
+            )
             try:
                 for reply in call:
                     yield folder.add(reply)
@@ -168,7 +181,9 @@ class AsyncClient(Connection):
         while True:
             try:
                 left = attempts.time_left_s()
-                return server_info(await self._stub.GetInfo(request, timeout=left, metadata=self.metadata))
+                return server_info(
+                    await self._stub.GetInfo(request, timeout=left, metadata=self.metadata)
+                )
             except grpc.RpcError as error:
                 wait = attempts.wait_s(error, begun=False)
             await asyncio.sleep(wait)
@@ -181,7 +196,10 @@ class AsyncClient(Connection):
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         await self.close()
 
@@ -193,7 +211,9 @@ class AsyncClient(Connection):
         attempts = self.attempts(timeout)
         while True:
             folder = ReplyFolder()
-            call = self._stub.Generate(request, timeout=attempts.time_left_s(), metadata=self.metadata)
+            call = self._stub.Generate(
+                request, timeout=attempts.time_left_s(), metadata=self.metadata
+            )
             try:
                 async for reply in call:
                     yield folder.add(reply)

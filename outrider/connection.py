@@ -27,7 +27,8 @@ class Connection:
         max_message_mib: largest message, MiB.
 
     Raises:
-        ValueError: the address is malformed, options contradict, or plaintext would leave this machine.
+        ValueError: the address is malformed, options contradict, or plaintext would leave this
+            machine.
         OSError: a file cannot be read.
     """
 

@@ -1,15 +1,14 @@
 """What a call of the SDK raises.
 
 OutriderError
- +-- InvalidRequest       the request is bad: the message names field, value and limit (also a ValueError)
- +-- Unauthenticated      no bearer token, or one that is not accepted
- +-- FailedPrecondition   the server's state does not fit the request
- +-- ResourceExhausted    full, or a message over the size limit; `retry_after_s` where waiting helps
- +-- Unavailable          not reachable, loading or draining, and still so after the retries
- +-- DeadlineExceeded     not done within `timeout` (also a TimeoutError)
- +-- Cancelled            the call was cancelled, by whichever side
- +-- NotSupported         the server does not know the call
- +-- ServerError          a fault of the server, or a reply that breaks the contract
+ +-- InvalidRequest       the request is bad: the message names field, value and limit (also a
+ ValueError) +-- Unauthenticated      no bearer token, or one that is not accepted +--
+ FailedPrecondition   the server's state does not fit the request +-- ResourceExhausted    full, or
+ a message over the size limit; `retry_after_s` where waiting helps +-- Unavailable          not
+ reachable, loading or draining, and still so after the retries +-- DeadlineExceeded     not done
+ within `timeout` (also a TimeoutError) +-- Cancelled            the call was cancelled, by
+ whichever side +-- NotSupported         the server does not know the call +-- ServerError
+ a fault of the server, or a reply that breaks the contract
 """
 
 from __future__ import annotations
@@ -45,7 +44,8 @@ class FailedPrecondition(OutriderError):
 class ResourceExhausted(OutriderError):
     """Full, or a message over the size limit.
 
-    retry_after_s: seconds after which a new try makes sense; None where the same request fails again.
+    retry_after_s: seconds after which a new try makes sense; None where the same request fails
+        again.
     """
 
     retry_after_s: float | None = None

@@ -25,12 +25,14 @@ class Options(TypedDict, total=False):
     """Arguments that every kind of generation takes.
 
     max_tokens: most tokens to generate; default 128.
-    temperature (default 1.0; 0 is greedy), top_k (0 is off), top_p (1.0 is off), min_p (0.0 is off): as in
+    temperature (default 1.0; 0 is greedy), top_k (0 is off), top_p (1.0 is off), min_p (0.0 is
+        off): as in
         transformers.
     seed: the text is then a function of seed, prompt and target; 64 bits, unsigned.
     stop: the text ends before the first of these.
     ignore_eos: go on behind the end-of-sequence token.
-    speculative: method, n_max (greatest depth; 0 is off), n_min (n_min = n_max is a fixed K), nodes_max,
+    speculative: method, n_max (greatest depth; 0 is off), n_min (n_min = n_max is a fixed K),
+        nodes_max,
         p_min, enabled, tree_exact; absent keys take the server's defaults.
     request_class: label under which the server keeps statistics.
     request_id: chosen by the server by default.
@@ -93,7 +95,9 @@ def _with_options(
     given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
     unknown = sorted(set(options) - set(Options.__annotations__))
     if unknown:
-        raise TypeError(f"unknown argument {unknown[0]!r}; known are {', '.join(Options.__annotations__)}")
+        raise TypeError(
+            f"unknown argument {unknown[0]!r}; known are {', '.join(Options.__annotations__)}"
+        )
     _put(request, "max_tokens", given.get("max_tokens", DEFAULT_MAX_TOKENS))
     _put(request.sampling, "temperature", given.get("temperature", 1.0))
     for name in ("top_k", "top_p", "min_p", "seed"):

@@ -38,10 +38,11 @@ class Usage:
 class Speculation:
     """How speculation went.
 
-    A round is a target pass with at least one drafted node. drafted: nodes sent to the target; accepted:
-    those kept; emitted: tokens of the rounds, recovered and bonus ones included; passes: all target passes
-    behind the prefill, those of K=0 counted; late_proposals: those that came too late.
-    drafted_per_position[i]: rounds whose tree reached depth i+1; accepted_per_position[i]: that kept it.
+    A round is a target pass with at least one drafted node. drafted: nodes sent to the target;
+    accepted: those kept; emitted: tokens of the rounds, recovered and bonus ones included; passes:
+    all target passes behind the prefill, those of K=0 counted; late_proposals: those that came too
+    late. drafted_per_position[i]: rounds whose tree reached depth i+1; accepted_per_position[i]:
+    that kept it.
     """
 
     method: str
@@ -68,7 +69,10 @@ class Speculation:
 
 @dataclass(frozen=True)
 class Timings:
-    """Sums over the request, measured by the server: microseconds, and bytes of the rounds' messages."""
+    """Sums over the request, measured by the server.
+
+    Microseconds, and bytes of the rounds' messages.
+    """
 
     total_us: int
     first_token_us: int
@@ -95,9 +99,10 @@ class Numerics:
 class GenerationResult:
     """A finished text.
 
-    text has neither the EOS nor anything from a stop string on; token_ids have the EOS. kinds has accepted,
-    recovered, bonus or plain for each token. finish_reason is stop, length or cancelled. exact is False where
-    the request allowed, or a failure forced, anything that may differ from plain decoding in bits.
+    text has neither the EOS nor anything from a stop string on; token_ids have the EOS. kinds has
+    accepted, recovered, bonus or plain for each token. finish_reason is stop, length or cancelled.
+    exact is False where the request allowed, or a failure forced, anything that may differ from
+    plain decoding in bits.
     """
 
     text: str
@@ -114,14 +119,20 @@ class GenerationResult:
 
     @property
     def tokens_per_pass(self) -> float:
-        """Tokens behind the prefill's per target pass, those of K=0 counted; plain decoding is 1.0."""
+        """Tokens behind the prefill's per target pass, those of K=0 counted.
+
+        Plain decoding is 1.0.
+        """
         passes = self.speculation.passes
         return max(self.usage.completion_tokens - 1, 0) / passes if passes else 0.0
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Tokens committed together, and the text that became certain with them; `result` on the last one."""
+    """Tokens committed together, and the text that became certain with them.
+
+    `result` on the last one.
+    """
 
     text: str
     token_ids: list[int]
@@ -196,7 +207,9 @@ class ReplyFolder:
             finish_reason=reason,
             usage=Usage(summary.usage.prompt_tokens, summary.usage.completion_tokens),
             speculation=_speculation(summary.speculation),
-            timings=Timings(*(getattr(summary.timings, name) for name in Timings.__dataclass_fields__)),
+            timings=Timings(
+                *(getattr(summary.timings, name) for name in Timings.__dataclass_fields__)
+            ),
             model=summary.model,
             exact=summary.exact,
             request_id=summary.request_id,

@@ -1,4 +1,7 @@
-"""When a call is tried again: UNAVAILABLE only, never behind the first token, with bounded backoff."""
+"""When a call is tried again.
+
+UNAVAILABLE only, never behind the first token, with bounded backoff.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ from outrider.exceptions import DeadlineExceeded, from_rpc_error
 
 @dataclass(frozen=True)
 class Retry:
-    """attempts in all; waits double from first_wait_s up to most_wait_s, less up to half at random."""
+    """attempts in all.
+
+    Waits double from first_wait_s up to most_wait_s, less up to half at random.
+    """
 
     attempts: int = 4
     first_wait_s: float = 0.1
@@ -24,7 +30,10 @@ class Retry:
             raise ValueError(f"attempts: {self.attempts}, limit at least 1")
 
     def wait_s(self, failures: int) -> float:
-        """Seconds to wait behind so many failures; at random, so that callers do not come back at once."""
+        """Seconds to wait behind so many failures.
+
+        At random, so that callers do not come back at once.
+        """
         longest = min(self.first_wait_s * 2.0 ** (failures - 1), self.most_wait_s)
         return longest * random.uniform(0.5, 1.0)
 
@@ -61,7 +70,11 @@ class Attempts:
         """
         self._failures += 1
         raised = from_rpc_error(error)
-        if begun or raised.code is not grpc.StatusCode.UNAVAILABLE or self._failures >= self._retry.attempts:
+        if (
+            begun
+            or raised.code is not grpc.StatusCode.UNAVAILABLE
+            or self._failures >= self._retry.attempts
+        ):
             raise raised from error
         wait = self._retry.wait_s(self._failures)
         if time.monotonic() + wait >= self._deadline:

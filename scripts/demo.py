@@ -1,4 +1,5 @@
-"""The main job: a cluster on this machine, one prompt with and without speculation, the texts compared.
+"""The main job: a cluster on this machine, one prompt with and without speculation, the texts
+compared.
 
 Exit status 1 where a text with speculation is not the text that the target writes alone.
 """
@@ -31,7 +32,9 @@ def timed(client: Client, speculative: dict[str, object]) -> tuple[GenerationRes
     return result, len(result.token_ids) / (time.perf_counter() - started)
 
 
-def row(result: GenerationResult, rate: float, plain: GenerationResult, plain_rate: float) -> list[str]:
+def row(
+    result: GenerationResult, rate: float, plain: GenerationResult, plain_rate: float
+) -> list[str]:
     """Cells behind the method and K; accepted is out of drafted, length is tokens per round."""
     spec = result.speculation
     same = "yes" if result.token_ids == plain.token_ids and result.text == plain.text else "NO"
@@ -80,7 +83,9 @@ def main() -> None:
     with ending_well():
         with Cluster(say=say) as cluster, Client(cluster.address) as client:
             good = demo(client, console)
-        console.print("All texts are the same." if good else "[red]Something is wrong, see above.[/red]")
+        console.print(
+            "All texts are the same." if good else "[red]Something is wrong, see above.[/red]"
+        )
     if not good:
         raise typer.Exit(1)
 

@@ -1,6 +1,7 @@
-"""Writes README's tables from the stored results, between their markers; `--check` only says whether they are current.
+"""Writes README's tables from the stored results, between their markers; `--check` only says
+whether they are current.
 
-    python scripts/readme_table.py [--check]
+python scripts/readme_table.py [--check]
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def bench() -> str:
     """Methods against plain decoding."""
     document = _load(RESULTS / "bench.json")
     run, rows = document["run"], document["methods"]
-    lines = ["| method | K | speed-up over plain | acceptance length | acceptance rate | same text |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| method | K | speed-up over plain | acceptance length | acceptance rate | same text |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in rows:
         same = {True: "yes", False: "NO", None: "-"}[row["identical_to_plain"]]
         lines.append(
@@ -41,8 +45,9 @@ def bench() -> str:
     machine = run["machine"]
     lines.append("")
     lines.append(
-        f"{run['model']}, {run['dtype']}, {rows[0]['prompts']} prompts, greedy, one stream; {machine['cores']} cores of "
-        f"{machine['cpu']}; commit {run['commit'][:10]}; medians of per-prompt ratios."
+        f"{run['model']}, {run['dtype']}, {rows[0]['prompts']} prompts, greedy, one stream; "
+        f"{machine['cores']} cores of {machine['cpu']}; commit {run['commit'][:10]}; "
+        "medians of per-prompt ratios."
     )
     return "\n".join(lines)
 
@@ -50,14 +55,25 @@ def bench() -> str:
 def overhead() -> str:
     """Where a round's time and bytes go."""
     document = _load(RESULTS / "overhead.json")
+    run = document["run"]
     lines = [
-        "| rule | draft, ms | verify, ms | queue, ms | wire, ms | orchestrator, ms | bytes a round | bytes a token |",
+        "| rule | draft, ms | verify, ms | queue, ms | wire, ms | orchestrator, ms "
+        "| bytes a round | bytes a token |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for rule, row in document["rules"].items():
-        parts = " | ".join(f"{row['ms_per_round'][part]:.2f}" for part in ("draft", "verify", "queue", "wire", "orchestrator"))
-        lines.append(f"| {rule} | {parts} | {row['bytes_per_round']:.0f} | {row['bytes_per_committed_token']:.0f} |")
-    lines += ["", f"`draft_model`, K={document['run']['k']}, {document['run']['dtype']}; commit {document['run']['commit'][:10]}."]
+        parts = " | ".join(
+            f"{row['ms_per_round'][part]:.2f}"
+            for part in ("draft", "verify", "queue", "wire", "orchestrator")
+        )
+        lines.append(
+            f"| {rule} | {parts} | {row['bytes_per_round']:.0f} "
+            f"| {row['bytes_per_committed_token']:.0f} |"
+        )
+    lines += [
+        "",
+        f"`draft_model`, K={run['k']}, {run['dtype']}; commit {run['commit'][:10]}.",
+    ]
     return "\n".join(lines)
 
 

@@ -1,6 +1,8 @@
-"""How a drafter takes the children of a node from its logits; one strategy for each kind of request.
+"""How a drafter takes the children of a node from its logits; one strategy for each kind of
+request.
 
-Under Match the drafter proposes what the target would draw if q were p: the argmax, or that of log q plus
+Under Match the drafter proposes what the target would draw if q were p: the argmax, or that of log
+    q plus
 the target's own noise. Under Rejection it draws from q~ and declares q~.
 """
 
@@ -17,7 +19,8 @@ from outrider.core.coupling import gumbel
 from outrider.core.round import Budget, Probabilities, SamplingParams, TruncatedDistribution
 from outrider.core.sampling import Logits, probabilities, truncate
 
-# Seeded candidates: the argmax lies outside them with the mass that q has there, which only costs acceptance.
+# Seeded candidates: the argmax lies outside them with the mass that q has there, which only costs
+# acceptance.
 _SEEDED_CANDIDATES = 1024
 
 
@@ -41,7 +44,9 @@ def strategy(sampling: SamplingParams, rng: np.random.Generator) -> Choose:
         return _greedy
     if sampling.draws:
         return lambda logits, count, position, budget: _drawn(logits, count, budget, sampling, rng)
-    return lambda logits, count, position, budget: _seeded(logits, count, position, budget, sampling)
+    return lambda logits, count, position, budget: _seeded(
+        logits, count, position, budget, sampling
+    )
 
 
 def _greedy(logits: Logits, count: int, position: int, budget: Budget) -> Children:
@@ -52,7 +57,9 @@ def _greedy(logits: Logits, count: int, position: int, budget: Budget) -> Childr
     return Children(_best(np.arange(logits.size), logits, count))
 
 
-def _seeded(logits: Logits, count: int, position: int, budget: Budget, sampling: SamplingParams) -> Children:
+def _seeded(
+    logits: Logits, count: int, position: int, budget: Budget, sampling: SamplingParams
+) -> Children:
     q = probabilities(logits, sampling)
     if q.max() < budget.p_min or sampling.seed is None:
         return NONE

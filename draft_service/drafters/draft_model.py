@@ -24,7 +24,8 @@ from outrider.models.loading import load_model
 class _State:
     """The model's cache of a session.
 
-    rows: token of each cached row: a prefix of the committed tokens, then what was drafted behind it. `sync`
+    rows: token of each cached row: a prefix of the committed tokens, then what was drafted behind
+        it. `sync`
         drops what was not accepted.
     """
 
@@ -33,7 +34,10 @@ class _State:
     rows: list[int] = field(default_factory=list)
 
     def sync(self, tokens: Sequence[int]) -> None:
-        """Keeps the rows that `tokens` begin with, the last token apart: the next pass needs its logits."""
+        """Keeps the rows that `tokens` begin with, the last token apart.
+
+        The next pass needs its logits.
+        """
         limit = min(len(self.rows), len(tokens) - 1)
         common = next((i for i in range(limit) if self.rows[i] != tokens[i]), limit)
         if common < self.cache.length:
@@ -57,7 +61,10 @@ class _Draft:
     level: int = 0
 
     def grow(self, logits: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> bool:
-        """Adds the children of the spine's last node from its logits [V]; whether the spine goes on."""
+        """Adds the children of the spine's last node from its logits [V].
+
+        Whether the spine goes on.
+        """
         position = len(self.session.tokens) + self.level
         children = self.state.choose(logits, self.shape[self.level], position, self.budget)
         if not children.tokens:
@@ -78,7 +85,9 @@ def build(path: str | None, setup: Setup) -> DraftModelDrafter:
         DrafterRefused: there is no path for another target, or the vocabularies differ.
     """
     if path is None and setup.target != DEFAULT:
-        raise DrafterRefused(f"drafter draft_model needs a path (draft_model=PATH) for target {setup.target}")
+        raise DrafterRefused(
+            f"drafter draft_model needs a path (draft_model=PATH) for target {setup.target}"
+        )
     spec = str(default_draft()) if path is None else path
     model = load_model(spec, dtype=setup.dtype, device=setup.device, threads=setup.threads)
     check_vocabulary(setup.vocabulary, model.name, model.tokenizer_fingerprint, model.vocab_size)
@@ -94,7 +103,8 @@ class DraftModelDrafter(Drafter):
     def __init__(self, model: CausalLM) -> None:
         self.model = model
         self.model_name = model.name
-        # From the operating system: a fixed seed would correlate the draft with the target's samples.
+        # From the operating system: a fixed seed would correlate the draft with the target's
+        # samples.
         self._rng = np.random.default_rng()
 
     def open(self, prompt: Sequence[int], sampling: SamplingParams) -> DraftSession:
@@ -103,7 +113,10 @@ class DraftModelDrafter(Drafter):
         return DraftSession(list(prompt), sampling, state)
 
     def prefill(self, session: DraftSession, rows: int | None = None) -> bool:
-        """Caches at most `rows` committed tokens, the last one excluded: `propose` needs its logits."""
+        """Caches at most `rows` committed tokens, the last one excluded.
+
+        `propose` needs its logits.
+        """
         if len(session.tokens) >= self.model.context_length:
             return True
         state: _State = session.state
@@ -119,8 +132,9 @@ class DraftModelDrafter(Drafter):
     def propose(self, batch: Sequence[tuple[DraftSession, Budget]]) -> list[Proposal]:
         """A chain, or a comb where the budget has more nodes than depth.
 
-        The first forward takes the committed tokens that no row stands for, the others one token a session.
-        A draft ends before its depth at the model's context length, at `p_min` and where the time is over.
+        The first forward takes the committed tokens that no row stands for, the others one token a
+        session. A draft ends before its depth at the model's context length, at `p_min` and where
+        the time is over.
         """
         drafts = [self._begin(session, budget) for session, budget in batch]
         running = [draft for draft in drafts if draft.shape]
@@ -142,11 +156,15 @@ class DraftModelDrafter(Drafter):
             state.sync(session.tokens)
             missing = session.tokens[len(state.rows) :]
         deadline = time.monotonic() + budget.time_left_s
-        return _Draft(session, state, budget, shape, deadline, TreeBuilder(session.tokens[-1]), missing)
+        return _Draft(
+            session, state, budget, shape, deadline, TreeBuilder(session.tokens[-1]), missing
+        )
 
     def _step(self, drafts: Sequence[_Draft]) -> list[_Draft]:
         """One packed forward and one level of each draft; returns those that go on."""
-        hidden = self.model.forward([Segment.chain(draft.state.cache, draft.pending) for draft in drafts])
+        hidden = self.model.forward(
+            [Segment.chain(draft.state.cache, draft.pending) for draft in drafts]
+        )
         last = np.cumsum([len(draft.pending) for draft in drafts]) - 1
         logits = self.model.logits(hidden.states[last.tolist()]).cpu().numpy()
         for draft in drafts:

@@ -25,16 +25,24 @@ from outrider.results import ServerInfo
 
 
 def bench(
-    prompts: Annotated[Path, typer.Option(help="JSON lines: Spec-Bench's format, or lines with prompt.")],
+    prompts: Annotated[
+        Path, typer.Option(help="JSON lines: Spec-Bench's format, or lines with prompt.")
+    ],
     address: Address = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N prompts.")] = None,
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens a prompt.")] = 128,
     methods: Annotated[str, typer.Option(help="Separated by commas.")] = "plain,ngram,draft_model",
-    k: Annotated[int | None, typer.Option("--k", min=1, help="Depth. Default: each drafter's own.")] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", min=1, help="Depth. Default: each drafter's own.")
+    ] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
-    chat: Annotated[bool, typer.Option("--chat", help="Lines with prompt are user's messages.")] = False,
-    out_file: Annotated[Path | None, typer.Option("--out", help="File for the result (JSON).")] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Lines with prompt are user's messages.")
+    ] = False,
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="File for the result (JSON).")
+    ] = None,
     token: Token = None,
     ca: Ca = None,
     insecure: Insecure = False,
@@ -88,7 +96,9 @@ def _measure(
     return rows
 
 
-def result(info: ServerInfo, options: Options, depths: dict[str, int], rows: Sequence[Row]) -> dict[str, Any]:
+def result(
+    info: ServerInfo, options: Options, depths: dict[str, int], rows: Sequence[Row]
+) -> dict[str, Any]:
     """The result file: `run`, `methods`, and the `rows` that the figures come from."""
     run = {
         "model": info.model.name,

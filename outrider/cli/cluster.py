@@ -3,8 +3,8 @@
     with Cluster(target="default", drafters=["ngram"]) as cluster:
         Client(cluster.address)
 
-Services are processes of their own on the loopback. They are started in the order of their needs, watched,
-and stopped in the other, and they do not outlive the process that started them.
+Services are processes of their own on the loopback. They are started in the order of their needs,
+watched, and stopped in the other, and they do not outlive the process that started them.
 """
 
 from __future__ import annotations
@@ -98,7 +98,10 @@ class Cluster:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         death = self._death() if isinstance(error, Exception) else None
         self._stop(keep_logs=death is not None or isinstance(error, ClusterError))
@@ -158,7 +161,9 @@ class Cluster:
             if ready():
                 return
             if time.monotonic() > deadline:
-                raise ClusterError(f"{name} is not healthy within {self._start_s:g} s; logs: {self._folder}")
+                raise ClusterError(
+                    f"{name} is not healthy within {self._start_s:g} s; logs: {self._folder}"
+                )
             time.sleep(POLL_S)
 
     def _stop(self, *, keep_logs: bool) -> None:
@@ -170,7 +175,10 @@ class Cluster:
 
 
 def service_environment() -> dict[str, str]:
-    """What services that share a machine need: threads for every core, none of which spins while it waits."""
+    """What services that share a machine need.
+
+    Threads for every core, none of which spins while it waits.
+    """
     chosen = {
         "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),
         "OMP_WAIT_POLICY": "passive",
@@ -183,7 +191,16 @@ def service_environment() -> dict[str, str]:
 def valkey_command(port: int, folder: Path) -> list[str]:
     """An embedded server that keeps everything in memory."""
     listen = ["--bind", LOOPBACK, "--port", str(port), "--dir", str(folder)]
-    return [str(get_binary_path()), *listen, "--save", "", "--appendonly", "no", "--daemonize", "no"]
+    return [
+        str(get_binary_path()),
+        *listen,
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--daemonize",
+        "no",
+    ]
 
 
 def is_healthy(address: str) -> bool:

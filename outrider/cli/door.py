@@ -15,10 +15,13 @@ from outrider.cli.console import err
 from outrider.client import Client
 
 Address = Annotated[
-    str | None, typer.Option(help="HOST:PORT of an orchestrator. Default: start a cluster for this command.")
+    str | None,
+    typer.Option(help="HOST:PORT of an orchestrator. Default: start a cluster for this command."),
 ]
 Token = Annotated[str | None, typer.Option(envvar="OUTRIDER_TOKEN", help="Bearer token.")]
-Ca = Annotated[Path | None, typer.Option(help="File of the authority behind the server's certificate.")]
+Ca = Annotated[
+    Path | None, typer.Option(help="File of the authority behind the server's certificate.")
+]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Allow plaintext beyond loopback.")]
 
 
@@ -49,7 +52,12 @@ class Door:
             if address is None:
                 status = stack.enter_context(err().status("starting a cluster"))
                 cluster = Cluster(
-                    self.target, self.drafters, self.dtype, self.device, self.redis_url, say=status.update
+                    self.target,
+                    self.drafters,
+                    self.dtype,
+                    self.device,
+                    self.redis_url,
+                    say=status.update,
                 )
                 address = stack.enter_context(cluster).address
                 status.stop()
@@ -58,7 +66,10 @@ class Door:
 
 
 def speculative(method: str | None, k: int | None) -> dict[str, Any] | None:
-    """The request's block for a method and a fixed K; plain is K=0, None leaves the choice to the server."""
+    """The request's block for a method and a fixed K.
+
+    Plain is K=0, None leaves the choice to the server.
+    """
     if method == "plain" or k == 0:
         return {"n_max": 0}
     block: dict[str, Any] = {}

@@ -30,10 +30,18 @@ def generate(
     top_p: Annotated[float, typer.Option(help="1 is off.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="0 is off.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
-    method: Annotated[str | None, typer.Option(help="A drafter, or plain. Default: the server's.")] = None,
-    k: Annotated[int | None, typer.Option("--k", min=0, help="Fixed depth. Default: the server's.")] = None,
-    show_tokens: Annotated[bool, typer.Option("--show-tokens", help="Colour tokens by kind.")] = False,
-    tokenizer: Annotated[str | None, typer.Option(help="For --show-tokens. Default: the target's.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="A drafter, or plain. Default: the server's.")
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", min=0, help="Fixed depth. Default: the server's.")
+    ] = None,
+    show_tokens: Annotated[
+        bool, typer.Option("--show-tokens", help="Colour tokens by kind.")
+    ] = False,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="For --show-tokens. Default: the target's.")
+    ] = None,
     token: Token = None,
     ca: Ca = None,
     insecure: Insecure = False,
@@ -56,11 +64,15 @@ def generate(
         decode = _decoder(tokenizer or target, client.info()) if show_tokens else None
         started = time.perf_counter()
         chunks = _chunks(client, prompt, chat, options)
-        result = _print_plain(out(), chunks) if decode is None else _print_tokens(out(), chunks, decode)
+        result = (
+            _print_plain(out(), chunks) if decode is None else _print_tokens(out(), chunks, decode)
+        )
         err().print(summary(result, time.perf_counter() - started), style="dim")
 
 
-def _chunks(client: Client, prompt: str, chat: bool, options: Options) -> Generator[Chunk, None, None]:
+def _chunks(
+    client: Client, prompt: str, chat: bool, options: Options
+) -> Generator[Chunk, None, None]:
     if chat:
         return client.stream_chat([{"role": "user", "content": prompt}], **options)
     return client.stream(prompt, **options)
@@ -107,7 +119,10 @@ def _decoder(spec: str, info: ServerInfo) -> Callable[[Sequence[int]], str]:
 def summary(result: GenerationResult, seconds: float) -> str:
     """One line about a finished text."""
     tokens = result.usage.completion_tokens
-    parts = [f"{tokens} tokens in {seconds:.2f} s ({tokens / seconds:.1f} tokens/s)", result.finish_reason]
+    parts = [
+        f"{tokens} tokens in {seconds:.2f} s ({tokens / seconds:.1f} tokens/s)",
+        result.finish_reason,
+    ]
     report = result.speculation
     if report.rounds:
         parts.append(

@@ -68,17 +68,20 @@ def choose_methods(asked: Sequence[str], served: Sequence[str]) -> list[str]:
     """
     for method in asked:
         if method != PLAIN and method not in served:
-            raise ValueError(f"methods: {method!r} is not served; served are {', '.join([PLAIN, *served])}")
+            raise ValueError(
+                f"methods: {method!r} is not served; served are {', '.join([PLAIN, *served])}"
+            )
     return list(dict.fromkeys([PLAIN, *asked]))
 
 
 def measure(
     client: Client, prompts: Sequence[Prompt], depths: Mapping[str, int], options: Options
 ) -> Iterator[Row]:
-    """Rows of all methods (the keys of `depths`, plain first, each with its K), prompt after prompt.
+    """Rows of all methods (the keys of `depths`, plain first, each with its K), prompt after
+    prompt.
 
-    The methods take turns on each prompt, so that a drift of the machine meets all alike. Each is warmed up
-    once.
+    The methods take turns on each prompt, so that a drift of the machine meets all alike. Each is
+    warmed up once.
     """
     defined = options.get("temperature") == 0.0 or options.get("seed") is not None
     for method, depth in depths.items():
@@ -96,7 +99,9 @@ def measure(
             yield Row(prompt.name, prompt.category, method, seconds, result, same, plain[1])
 
 
-def _generate(client: Client, prompt: Prompt, method: str, depth: int, options: Options) -> GenerationResult:
+def _generate(
+    client: Client, prompt: Prompt, method: str, depth: int, options: Options
+) -> GenerationResult:
     asked: Options = {**options, "speculative": speculative(method, depth)}
     if prompt.chat:
         return client.chat([{"role": "user", "content": prompt.text}], **asked)
@@ -106,8 +111,10 @@ def _generate(client: Client, prompt: Prompt, method: str, depth: int, options: 
 def figures(rows: Sequence[Row]) -> dict[str, Any]:
     """The figures of one method over some prompts.
 
-    speedup: median over prompts of tokens per second against plain's on the same prompt. None stands where a
-    figure is not defined: acceptance without a drafted node or a round, identity for unseeded sampling.
+    speedup: median over prompts of tokens per second against plain's on the same prompt. None
+        stands where a
+    figure is not defined: acceptance without a drafted node or a round, identity for unseeded
+        sampling.
     """
     tokens, seconds = sum(row.tokens for row in rows), sum(row.seconds for row in rows)
     reports = [row.result.speculation for row in rows]

@@ -42,7 +42,9 @@ def _progress() -> Iterator[hub.Progress]:
 
 
 @app.command()
-def fetch(spec: Annotated[str, typer.Argument(metavar="[SPEC]", help=_SPEC_HELP)] = hub.DEFAULT) -> None:
+def fetch(
+    spec: Annotated[str, typer.Argument(metavar="[SPEC]", help=_SPEC_HELP)] = hub.DEFAULT,
+) -> None:
     """Fetches a model and converts it where needed; prints where it is."""
     with ending_well():
         with _progress() as show:
@@ -111,7 +113,9 @@ def inspect(spec: Annotated[str, typer.Argument(help=_SPEC_HELP)]) -> None:
 def cut(
     layers: Annotated[int, typer.Option(help="First layers that stay.")] = hub.DRAFT_LAYERS,
     target: Annotated[str, typer.Option(help=_SPEC_HELP)] = hub.DEFAULT,
-    out_dir: Annotated[Path | None, typer.Option("--out", help="Directory; default: in the cache.")] = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="Directory; default: in the cache.")
+    ] = None,
 ) -> None:
     """Makes a draft model of a target's first layers; prints where it is."""
     with ending_well():
@@ -121,7 +125,10 @@ def cut(
             from outrider.models.cut import cut_model  # heavy
 
             if out_dir is None:
-                made = hub.build_once(hub.cut_name(place, layers), lambda folder: cut_model(str(place), layers, folder))
+                made = hub.build_once(
+                    hub.cut_name(place, layers),
+                    lambda folder: cut_model(str(place), layers, folder),
+                )
             else:
                 _check_empty(out_dir)
                 cut_model(str(place), layers, out_dir)

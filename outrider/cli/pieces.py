@@ -22,7 +22,8 @@ class Pieces:
     def add(self, token_id: int) -> str:
         """The text that the token adds; empty while a character is not whole."""
         self._waiting.append(token_id)
-        # Decoded behind the tokens before, since a tokenizer may treat the first of a text differently.
+        # Decoded behind the tokens before, since a tokenizer may treat the first of a text
+        # differently.
         old = self._decode(self._before)
         new = self._decode([*self._before, *self._waiting])
         if new.endswith(UNFINISHED):

@@ -62,8 +62,13 @@ class Processes:
         self._logs = logs
         self.children: list[Child] = []
 
-    def start(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Child:
-        """Starts a child in a session of its own: a Ctrl-C of the terminal reaches the parent alone."""
+    def start(
+        self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None
+    ) -> Child:
+        """Starts a child in a session of its own.
+
+        A Ctrl-C of the terminal reaches the parent alone.
+        """
         log = self._logs / f"{name}.log"
         tied = [sys.executable, "-I", "-S", tether.__file__, str(os.getpid()), *command]
         with log.open("ab") as output:
@@ -110,7 +115,9 @@ class Processes:
         for child in children:
             child.process.terminate()
         deadline = time.monotonic() + grace_s
-        while any(child.process.poll() is None for child in children) and time.monotonic() < deadline:
+        while (
+            any(child.process.poll() is None for child in children) and time.monotonic() < deadline
+        ):
             time.sleep(POLL_S)
 
 

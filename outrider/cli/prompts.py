@@ -27,8 +27,8 @@ class Prompt:
 def read_prompts(path: Path, limit: int | None = None, *, chat: bool = False) -> list[Prompt]:
     """The first `limit` prompts of a JSON-lines file; blank lines are skipped.
 
-    A line has `turns` (Spec-Bench: `question_id`, `category`, `turns`; the first turn is used, as a chat
-    message) or `prompt` (raw text, or a chat message with `chat`).
+    A line has `turns` (Spec-Bench: `question_id`, `category`, `turns`; the first turn is used, as a
+    chat message) or `prompt` (raw text, or a chat message with `chat`).
 
     Raises:
         PromptFileError: a line is bad, or there is none.

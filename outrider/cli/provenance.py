@@ -39,7 +39,10 @@ def command_line(argv: Sequence[str]) -> str:
 
 
 def commit() -> str | None:
-    """Commit of the source tree, with -dirty behind it where files differ; None outside a source tree."""
+    """Commit of the source tree, with -dirty behind it where files differ.
+
+    None outside a source tree.
+    """
     root = Path(__file__).parents[2]
     if not (root / ".git").exists():
         return None

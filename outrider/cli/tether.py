@@ -1,6 +1,7 @@
 """Runs a command that dies with its parent, even a killed one: `tether.py PARENT_PID COMMAND...`
 
-A file to be run, not imported: it replaces itself by the command. Linux keeps the tether across that; systems
+A file to be run, not imported: it replaces itself by the command. Linux keeps the tether across
+    that; systems
 without prctl run the command untethered.
 """
 

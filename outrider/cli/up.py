@@ -16,11 +16,15 @@ WATCH_S = 0.2
 Target = Annotated[str, typer.Option(help="Hugging Face directory, hub id, GGUF file, or default.")]
 Drafters = Annotated[
     list[str] | None,
-    typer.Option("--drafter", help="NAME or NAME=PATH; may be repeated. Default: every drafter there is."),
+    typer.Option(
+        "--drafter", help="NAME or NAME=PATH; may be repeated. Default: every drafter there is."
+    ),
 ]
 Dtype = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda:N.")]
-RedisUrl = Annotated[str | None, typer.Option(help="Use this server. Default: start an embedded one.")]
+RedisUrl = Annotated[
+    str | None, typer.Option(help="Use this server. Default: start an embedded one.")
+]
 
 
 def up(

@@ -15,7 +15,8 @@ from outrider.core.tree import TokenTree
 class FeatureSpec:
     """Hidden states of the target that a drafter asks for.
 
-    taps: layers whose input is tapped; the number of layers stands for the state after the final norm.
+    taps: layers whose input is tapped; the number of layers stands for the state after the final
+        norm.
     window: only this many last rows of the prompt; 0 is all.
     """
 
@@ -56,7 +57,8 @@ class Drafter(ABC):
         return DraftSession(list(prompt), sampling)
 
     def prefill(self, session: DraftSession, rows: int | None = None) -> bool:
-        """Works off committed tokens that it has not seen yet, at most `rows` of them; may run a model.
+        """Works off committed tokens that it has not seen yet, at most `rows` of them; may run a
+        model.
 
         Returns:
             Whether nothing is left to work off, so that `propose` will be quick.
@@ -75,7 +77,8 @@ class Drafter(ABC):
         Args:
             new_tokens: committed tokens, the new root last.
             features: rows of committed tokens, where the drafter asks for them.
-            samples: the target's token at every node of the last tree, where the drafter asks for them.
+            samples: the target's token at every node of the last tree, where the drafter asks for
+                them.
         """
         session.tokens.extend(new_tokens)
 
@@ -83,7 +86,8 @@ class Drafter(ABC):
     def propose(self, batch: Sequence[tuple[DraftSession, Budget]]) -> list[Proposal]:
         """One proposal for each session, in order, all drafted together.
 
-        Node 0 of each tree is the session's last token. A tree without drafted nodes is a valid proposal.
+        Node 0 of each tree is the session's last token. A tree without drafted nodes is a valid
+        proposal.
         """
 
     def close(self, session: DraftSession) -> None:

@@ -1,7 +1,7 @@
 """Prompt lookup: what followed the last tokens earlier in the text is likely to follow them again.
 
-After apoorvumang/prompt-lookup-decoding, with the most recent match instead of the first, continuations of
-any length, and several matches merged into one tree.
+After apoorvumang/prompt-lookup-decoding, with the most recent match instead of the first,
+continuations of any length, and several matches merged into one tree.
 """
 
 from __future__ import annotations
@@ -29,14 +29,18 @@ class NgramIndex:
         self._length = 0
 
     def update(self, tokens: Sequence[int]) -> None:
-        """Indexes what `tokens` has beyond the last call; it must begin with what was indexed before."""
+        """Indexes what `tokens` has beyond the last call.
+
+        It must begin with what was indexed before.
+        """
         for n, ends in self._ends.items():
             for end in range(max(self._length + 1, n), len(tokens) + 1):
                 ends[tuple(tokens[end - n : end])].append(end)
         self._length = len(tokens)
 
     def matches(self, tokens: Sequence[int]) -> Iterator[int]:
-        """Positions behind earlier occurrences of the text's end: longest match first, then most recent.
+        """Positions behind earlier occurrences of the text's end: longest match first, then most
+        recent.
 
         `tokens` is the text as last indexed. Each position comes once, under its longest n-gram.
         """
@@ -53,8 +57,8 @@ class NgramIndex:
 class NgramDrafter(Drafter):
     """Proposes continuations of earlier occurrences of the last `min_n` to `max_n` tokens.
 
-    A single matching token (n = 1) is mostly chance, and each drafted node costs the target a row, so matches
-    begin at two; beyond four, longer matches seldom continue differently.
+    A single matching token (n = 1) is mostly chance, and each drafted node costs the target a row,
+    so matches begin at two; beyond four, longer matches seldom continue differently.
     """
 
     method = "ngram"
@@ -77,7 +81,10 @@ class NgramDrafter(Drafter):
         return DraftSession(list(prompt), sampling, NgramIndex(self._min_n, self._max_n))
 
     def prefill(self, session: DraftSession, rows: int | None = None) -> bool:
-        """Indexes the whole text: a few milliseconds for 8,000 tokens, so `rows` does not matter."""
+        """Indexes the whole text.
+
+        A few milliseconds for 8,000 tokens, so `rows` does not matter.
+        """
         session.state.update(session.tokens)
         return True
 
@@ -108,7 +115,9 @@ class NgramDrafter(Drafter):
         return merge(tokens[-1], continuations, depth, budget.nodes)
 
 
-def _merge_chain(root: int, continuations: Iterator[list[int]], depth: int, nodes: int) -> TokenTree:
+def _merge_chain(
+    root: int, continuations: Iterator[list[int]], depth: int, nodes: int
+) -> TokenTree:
     """The first continuation; later ones count only where they begin with it and go on."""
     chain: list[int] = []
     for continuation in continuations:
@@ -119,7 +128,9 @@ def _merge_chain(root: int, continuations: Iterator[list[int]], depth: int, node
     return TokenTree.chain(root, chain)
 
 
-def _merge_branches(root: int, continuations: Iterator[list[int]], depth: int, nodes: int) -> TokenTree:
+def _merge_branches(
+    root: int, continuations: Iterator[list[int]], depth: int, nodes: int
+) -> TokenTree:
     """All continuations in their order, equal beginnings shared, until the tree has `nodes` nodes."""
     tree = TreeBuilder(root)
     for continuation in continuations:

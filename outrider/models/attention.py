@@ -1,10 +1,10 @@
 """Attention of packed sessions, entered through transformers' attention interface.
 
-The rows of all sessions of a forward stand in one sequence, so that the linear layers see one matrix.
-Attention runs segment by segment against each session's own cache. Every matrix product has the shape of
-one block of keys and at least four rows of queries, and products of blocks are added in order: a row then
-has the same bits however many rows are computed with it or cached behind it. `tree.py` has the trees whose
-paths are walked one by one.
+The rows of all sessions of a forward stand in one sequence, so that the linear layers see one
+matrix. Attention runs segment by segment against each session's own cache. Every matrix product has
+the shape of one block of keys and at least four rows of queries, and products of blocks are added
+in order: a row then has the same bits however many rows are computed with it or cached behind it.
+`tree.py` has the trees whose paths are walked one by one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,22 @@ SLICE = 64
 """Rows of a segment that attend at once; bounds the memory of the scores."""
 
 _HARMLESS = frozenset(
-    {"dropout", "position_ids", "position_embeddings", "cache_position", "use_cache", "is_causal", "cache"}
-    | {"output_attentions", "output_hidden_states", "return_dict", "past_key_values", "token_type_ids"}
+    {
+        "dropout",
+        "position_ids",
+        "position_embeddings",
+        "cache_position",
+        "use_cache",
+        "is_causal",
+        "cache",
+    }
+    | {
+        "output_attentions",
+        "output_hidden_states",
+        "return_dict",
+        "past_key_values",
+        "token_type_ids",
+    }
 )
 
 
@@ -53,7 +67,8 @@ class Piece(Protocol):
     def attend(self, layer: int, queries: Tensor, shape: Shape) -> Tensor:
         """Attention of the rows `start` to `stop` of the pack.
 
-        queries [key-value heads, groups, rows, dim], scaled already; returns the same shape in float32.
+        queries [key-value heads, groups, rows, dim], scaled already; returns the same shape in
+        float32.
         """
         ...
 
@@ -68,13 +83,15 @@ def padded(queries: Tensor) -> Tensor:
 def block_scores(queries: Tensor, keys: Tensor) -> Tensor:
     """Products with each block of keys.
 
-    queries [key-value heads, groups, rows, dim], keys [blocks, key-value heads, BLOCK, dim]; returns
-    float32 [key-value heads, groups, rows, blocks * BLOCK].
+    queries [key-value heads, groups, rows, dim], keys [blocks, key-value heads, BLOCK, dim];
+    returns float32 [key-value heads, groups, rows, blocks * BLOCK].
     """
     heads, groups, rows, dim = queries.shape
     count = keys.shape[0]
     left = queries.reshape(1, heads, groups * rows, dim).expand(count, -1, -1, -1)
-    scores = torch.bmm(left.reshape(count * heads, groups * rows, dim), keys.reshape(-1, BLOCK, dim).mT)
+    scores = torch.bmm(
+        left.reshape(count * heads, groups * rows, dim), keys.reshape(-1, BLOCK, dim).mT
+    )
     if count > 1:
         scores = scores.view(count, heads, groups * rows, BLOCK).permute(1, 2, 0, 3)
     return scores.reshape(heads, groups, rows, count * BLOCK).float()
@@ -83,8 +100,8 @@ def block_scores(queries: Tensor, keys: Tensor) -> Tensor:
 def block_values(weights: Tensor, values: Tensor, total: Tensor | None = None) -> Tensor:
     """Values weighted block by block and added in order to `total`.
 
-    weights [key-value heads, groups, rows, blocks * BLOCK], values [blocks, key-value heads, BLOCK, dim];
-    returns float32 [key-value heads, groups, rows, dim].
+    weights [key-value heads, groups, rows, blocks * BLOCK], values [blocks, key-value heads, BLOCK,
+    dim]; returns float32 [key-value heads, groups, rows, dim].
     """
     heads, groups, rows, _ = weights.shape
     count, dim = values.shape[0], values.shape[-1]
@@ -128,7 +145,9 @@ class MaskedPiece:
         rows = queries.shape[2]
         queries = padded(queries)
         keys, values = self.cache.blocks(layer, self.visible.shape[1] // BLOCK)
-        weights = soften(block_scores(queries, keys), self._bias(shape.window, queries.shape[2]), shape)
+        weights = soften(
+            block_scores(queries, keys), self._bias(shape.window, queries.shape[2]), shape
+        )
         return block_values(weights, values)[:, :, :rows]
 
     def _bias(self, window: int | None, rows: int) -> Tensor:
@@ -143,7 +162,10 @@ class MaskedPiece:
 
 
 def chain_pieces(cache: KVCache, start: int, rows: int, device: torch.device) -> list[MaskedPiece]:
-    """The pieces of a segment in which each row follows the one before; the first stands at cache.length."""
+    """The pieces of a segment in which each row follows the one before.
+
+    The first stands at cache.length.
+    """
     pieces = []
     for low in range(0, rows, SLICE):
         high = min(rows, low + SLICE)
@@ -156,9 +178,11 @@ def chain_pieces(cache: KVCache, start: int, rows: int, device: torch.device) ->
 
 @dataclass
 class Batch:
-    """What one forward's attention needs: where each segment's rows are written, and who attends to what.
+    """What one forward's attention needs: where each segment's rows are written, and who attends to
+    what.
 
-    writes: (cache, first row in the pack, end row in the pack) of each segment; cache.length is still the
+    writes: (cache, first row in the pack, end row in the pack) of each segment; cache.length is
+        still the
     old one.
     """
 
@@ -176,7 +200,8 @@ class Batch:
     ) -> Tensor:
         """Writes the rows' keys and values, then attends.
 
-        query [heads, rows, dim], key and value [key-value heads, rows, dim]; returns [rows, heads, dim].
+        query [heads, rows, dim], key and value [key-value heads, rows, dim]; returns [rows, heads,
+        dim].
         """
         self.layers_seen += 1
         for cache, start, stop in self.writes:
@@ -200,10 +225,12 @@ def attend(
     scaling: float | None = None,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """The attention function under our name; shapes as transformers has them ([1, heads, rows, dim]).
+    """The attention function under our name; shapes as transformers has them ([1, heads, rows,
+    dim]).
 
     Raises:
-        UnsupportedModelError: the layer asks for something else than causal attention with a window or soft
+        UnsupportedModelError: the layer asks for something else than causal attention with a window
+            or soft
         cap.
     """
     batch = kwargs.pop(BATCH, None)
@@ -213,7 +240,9 @@ def attend(
     shape = Shape(window, kwargs.pop("softcap", None))
     foreign = sorted(k for k, v in kwargs.items() if v is not None and k not in _HARMLESS)
     if foreign or attention_mask is not None:
-        raise UnsupportedModelError(f"{type(module).__name__} attends with {foreign or ['attention_mask']}")
+        raise UnsupportedModelError(
+            f"{type(module).__name__} attends with {foreign or ['attention_mask']}"
+        )
     if not getattr(module, "is_causal", True):
         raise UnsupportedModelError(f"{type(module).__name__} attends in both directions")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling

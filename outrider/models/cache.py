@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 BLOCK = 128
-"""Rows of a block. Attention multiplies whole blocks, so that the shapes of its matrix products, and with
-them the bits of a row, do not depend on how many rows are cached."""
+"""Rows of a block. Attention multiplies whole blocks, so that the shapes of its matrix products,
+and with them the bits of a row, do not depend on how many rows are cached."""
 
 
 def blocks_for(rows: int) -> int:
@@ -20,8 +20,9 @@ def blocks_for(rows: int) -> int:
 class KVCache:
     """Keys and values of one session.
 
-    Each layer has two tensors [blocks, key-value heads, BLOCK, head dim]; row r stands in block r // BLOCK
-    at offset r % BLOCK. Rows at and behind `length` hold nothing that counts, but always finite numbers.
+    Each layer has two tensors [blocks, key-value heads, BLOCK, head dim]; row r stands in block r
+    // BLOCK at offset r % BLOCK. Rows at and behind `length` hold nothing that counts, but always
+    finite numbers.
 
     Args:
         layers: number of the model's layers.
@@ -79,7 +80,10 @@ class KVCache:
                 done += count
 
     def blocks(self, layer: int, count: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of the first `count` blocks: [count, key-value heads, BLOCK, head dim] each."""
+        """Keys and values of the first `count` blocks.
+
+        [count, key-value heads, BLOCK, head dim] each.
+        """
         keys, values = self._keys[layer], self._values[layer]
         if keys is None or values is None:
             raise RuntimeError(f"layer {layer} of the cache was never written")

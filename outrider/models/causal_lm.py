@@ -29,8 +29,10 @@ class Segment:
     Args:
         cache: the session's cache; it grows by the rows.
         tokens: token id of each row.
-        parents: parent of each row within the segment; -1 follows the last cached row. Parents come first.
-        tree_exact: whether a tree is computed path by path, with the bits that each path alone would have.
+        parents: parent of each row within the segment; -1 follows the last cached row. Parents come
+            first.
+        tree_exact: whether a tree is computed path by path, with the bits that each path alone
+            would have.
     """
 
     cache: KVCache
@@ -48,7 +50,8 @@ class Segment:
 class Hidden:
     """What a forward returns, in the order of the packed rows.
 
-    Shapes: states [rows, hidden] after the final norm; taps [rows, taps * hidden], or None where none was
+    Shapes: states [rows, hidden] after the final norm; taps [rows, taps * hidden], or None where
+        none was
     asked.
     """
 
@@ -57,7 +60,10 @@ class Hidden:
 
 
 class _States(BaseModelOutputWithPast):
-    """A decoder's output with nothing but states; what a family looks for besides (router logits) is None."""
+    """A decoder's output with nothing but states.
+
+    What a family looks for besides (router logits) is None.
+    """
 
     def __getattr__(self, name: str) -> None:
         if name.startswith("_"):
@@ -97,14 +103,17 @@ class CausalLM:
         )
         self._decoder: nn.Module = model.base_model
         self._blocks = blocks_of(self._decoder, self.layers)
-        # The family's own forward, fed with states instead of a decoder, keeps its soft caps and scales.
+        # The family's own forward, fed with states instead of a decoder, keeps its soft caps and
+        # scales.
         self._head = copy.copy(model)
         self._head._modules = {**model._modules, model.base_model_prefix: _Given()}
 
     @classmethod
-    def from_model(cls, model: PreTrainedModel, *, name: str, tokenizer_fingerprint: str) -> CausalLM:
-        """Takes over a transformers model: its attention and, where there are faster ones, its linears
-        change.
+    def from_model(
+        cls, model: PreTrainedModel, *, name: str, tokenizer_fingerprint: str
+    ) -> CausalLM:
+        """Takes over a transformers model: its attention and, where there are faster ones, its
+        linears change.
 
         Raises:
             UnsupportedModelError: its attention cannot run packed; the message says why.
@@ -120,26 +129,28 @@ class CausalLM:
         dtype = str(model.dtype).removeprefix("torch.")
         numerics = Numerics(digest, dtype, "none", kernel_set(model.device, packed))
         made = cls(model, name, tokenizer_fingerprint, numerics)
-        # One row now tells what the layers' code does with our attention, rather than the first request.
+        # One row now tells what the layers' code does with our attention, rather than the first
+        # request.
         made.logits(made.forward([Segment.chain(made.new_cache(), [0])]).states)
         return made
 
     def new_cache(self) -> KVCache:
         """An empty cache for one session."""
-        # Attention on the CPU computes in float32, and converting all keys at every step costs more than
-        # keeping them.
+        # Attention on the CPU computes in float32, and converting all keys at every step costs more
+        # than keeping them.
         return KVCache(self.layers, torch.float32 if self.device.type == "cpu" else self.dtype)
 
     @torch.inference_mode()
     def forward(self, segments: Sequence[Segment], taps: Sequence[int] = ()) -> Hidden:
         """Runs all rows of all segments at once.
 
-        Row i of a segment is written at cache row old_length + i and stands at position old_length +
-        depth(i); each cache's length grows by its segment's rows.
+        Row i of a segment is written at cache row old_length + i and stands at position old_length
+        + depth(i); each cache's length grows by its segment's rows.
 
         Args:
             segments: at least one, each with its own cache and at least one row.
-            taps: layers whose input is wanted besides, 0 for the embeddings; `layers` for the final state.
+            taps: layers whose input is wanted besides, 0 for the embeddings; `layers` for the final
+                state.
 
         Raises:
             ValueError: naming the field, the value and the limit.
@@ -159,7 +170,9 @@ class CausalLM:
         ids = torch.tensor([[t for s in segments for t in s.tokens]], device=self.device)
         where = torch.tensor([positions], device=self.device)
         with self._tapped([t for t in taps if t != self.layers]) as tapped:
-            out = self._decoder(input_ids=ids, position_ids=where, use_cache=False, **{BATCH: batch})
+            out = self._decoder(
+                input_ids=ids, position_ids=where, use_cache=False, **{BATCH: batch}
+            )
         if batch.layers_seen != self.layers:
             seen = f"{batch.layers_seen} of {self.layers} layers used our attention"
             raise UnsupportedModelError(f"{self.name}: {seen}")
@@ -173,7 +186,10 @@ class CausalLM:
 
     @torch.inference_mode()
     def logits(self, states: Tensor) -> Tensor:
-        """The head, with the family's soft caps and scales: states [n, hidden] -> float32 [n, vocab]."""
+        """The head, with the family's soft caps and scales.
+
+        States [n, hidden] -> float32 [n, vocab].
+        """
         logits: Tensor = self._head(inputs_embeds=states[None], use_cache=False).logits[0]
         return logits.float()
 
@@ -191,7 +207,9 @@ class CausalLM:
         hooks = []
         for layer in layers:
 
-            def hook(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], layer: int = layer) -> None:
+            def hook(
+                _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], layer: int = layer
+            ) -> None:
                 seen[layer] = (args[0] if args else kwargs["hidden_states"])[0]
 
             hooks.append(self._blocks[layer].register_forward_pre_hook(hook, with_kwargs=True))
@@ -211,9 +229,13 @@ class CausalLM:
             if not rows or len(segment.parents) != rows:
                 given = f"{len(segment.parents)} entries for {rows} tokens"
                 raise ValueError(f"parents: {given}, at least 1 is needed")
-            for row, (token, parent) in enumerate(zip(segment.tokens, segment.parents, strict=True)):
+            for row, (token, parent) in enumerate(
+                zip(segment.tokens, segment.parents, strict=True)
+            ):
                 if not -1 <= parent < row:
-                    raise ValueError(f"parents: row {row} has parent {parent}, limit -1 to {row - 1}")
+                    raise ValueError(
+                        f"parents: row {row} has parent {parent}, limit -1 to {row - 1}"
+                    )
                 if not 0 <= token < self.vocab_size:
                     raise ValueError(f"tokens: {token}, limit 0 to {self.vocab_size - 1}")
             end = segment.cache.length + max(depths_of(segment.parents)) + 1

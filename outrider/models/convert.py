@@ -47,7 +47,9 @@ def convert_gguf(gguf: Path, out: Path, *, name: str, progress: Progress = silen
                 loaded = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
                 tokenizer = AutoTokenizer.from_pretrained(**source)
         except (ValueError, KeyError, OSError, NotImplementedError) as error:
-            raise ModelSpecError(f"model {str(gguf)!r}: transformers cannot read it: {error}") from error
+            raise ModelSpecError(
+                f"model {str(gguf)!r}: transformers cannot read it: {error}"
+            ) from error
         progress(steps[1], 1, len(steps))
         _plain(loaded, name).save_pretrained(out)
         progress(steps[2], 2, len(steps))

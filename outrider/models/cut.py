@@ -15,11 +15,14 @@ from outrider.models.loading import load_pretrained
 from outrider.models.tokenizer import load_tokenizer
 
 NOISE_SCALE = 0.075
-"""Relative noise at which the default target's copy takes the same greedy token about two times in three."""
+"""Relative noise at which the default target's copy takes the same greedy token about two times in
+three.
+"""
 
 
 def cut_model(spec: str, layers: int, out: Path) -> None:
-    """Writes a model of the target's first layers; embedding, final norm and head are the target's own.
+    """Writes a model of the target's first layers; embedding, final norm and head are the target's
+    own.
 
     Args:
         spec: the target.
@@ -45,7 +48,9 @@ def cut_model(spec: str, layers: int, out: Path) -> None:
         break
     text.num_hidden_layers = layers
     for name, value in vars(text).items():
-        if isinstance(value, list) and len(value) == total:  # one entry a layer, such as layer_types
+        if (
+            isinstance(value, list) and len(value) == total
+        ):  # one entry a layer, such as layer_types
             setattr(text, name, value[:layers])
     _save(model, spec, out)
 

@@ -1,4 +1,7 @@
-"""What is asked of a transformers model of any family: its layers, its end, whether it can run packed."""
+"""What is asked of a transformers model of any family.
+
+Its layers, its end, whether it can run packed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ _LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
 
 
 def eos_ids_of(model: PreTrainedModel) -> tuple[int, ...]:
-    """Ids that end a text, of the generation settings or, where these name none, of the configuration."""
+    """Ids that end a text, of the generation settings or, where these name none, of the
+    configuration.
+    """
     for source in (model.generation_config, model.config.get_text_config()):
         ids = getattr(source, "eos_token_id", None)
         if ids is not None:
@@ -39,6 +44,8 @@ def check_supported(model: PreTrainedModel) -> None:
         raise UnsupportedModelError(f"{name} does not use transformers' attention interface")
     foreign = set(getattr(text, "layer_types", None) or ()) - _LAYER_TYPES
     if foreign:
-        raise UnsupportedModelError(f"{name}: layers of type {sorted(foreign)}, limit {sorted(_LAYER_TYPES)}")
+        raise UnsupportedModelError(
+            f"{name}: layers of type {sorted(foreign)}, limit {sorted(_LAYER_TYPES)}"
+        )
     if getattr(text, "use_bidirectional_attention", False) or not getattr(text, "is_causal", True):
         raise UnsupportedModelError(f"{name} attends in both directions")

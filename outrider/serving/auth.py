@@ -78,7 +78,9 @@ class Security:
         """TLS credentials of the channel; None for plaintext."""
         if not self.encrypted:
             return None
-        return grpc.ssl_channel_credentials(*(_read(path) for path in (self.ca, self.key, self.cert)))
+        return grpc.ssl_channel_credentials(
+            *(_read(path) for path in (self.ca, self.key, self.cert))
+        )
 
     def check(self, address: str) -> None:
         """Refuses plaintext to other machines.
@@ -87,7 +89,9 @@ class Security:
             ValueError: the address is not loopback, there is no TLS and `insecure` is not set.
         """
         if not self.encrypted and not self.insecure and not is_loopback(address):
-            raise ValueError(f"address {address!r} is not loopback: give TLS files or allow insecure")
+            raise ValueError(
+                f"address {address!r} is not loopback: give TLS files or allow insecure"
+            )
 
 
 def token_matches(metadata: Sequence[tuple[str, str | bytes]], token: str) -> bool:

@@ -44,7 +44,10 @@ def channel_options(max_message_mib: int = MAX_MESSAGE_MIB) -> Options:
 
 
 def server_options(max_message_mib: int = MAX_MESSAGE_MIB) -> Options:
-    """Options of every server. With so_reuseport a port that is taken would be shared in silence."""
+    """Options of every server.
+
+    With so_reuseport a port that is taken would be shared in silence.
+    """
     return [
         *message_limits(max_message_mib),
         ("grpc.http2.min_ping_interval_without_data_ms", SERVER_MIN_PING_MS),
@@ -117,14 +120,20 @@ class _Adding:
 
 class _UnaryUnary(_Adding, grpc.aio.UnaryUnaryClientInterceptor):
     async def intercept_unary_unary(
-        self, continuation: Callable[..., Any], client_call_details: grpc.aio.ClientCallDetails, request: Any
+        self,
+        continuation: Callable[..., Any],
+        client_call_details: grpc.aio.ClientCallDetails,
+        request: Any,
     ) -> Any:
         return await continuation(self._add(client_call_details), request)
 
 
 class _UnaryStream(_Adding, grpc.aio.UnaryStreamClientInterceptor):
     async def intercept_unary_stream(
-        self, continuation: Callable[..., Any], client_call_details: grpc.aio.ClientCallDetails, request: Any
+        self,
+        continuation: Callable[..., Any],
+        client_call_details: grpc.aio.ClientCallDetails,
+        request: Any,
     ) -> Any:
         return await continuation(self._add(client_call_details), request)
 

@@ -1,4 +1,7 @@
-"""Replicas behind one name: a name that resolves to several addresses stands for as many replicas."""
+"""Replicas behind one name.
+
+A name that resolves to several addresses stands for as many replicas.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from outrider.serving.auth import split_address
 async def replicas(address: str, deadline_s: float = 5.0) -> list[str]:
     """Every `IP:PORT` behind `HOST:PORT`, sorted and each once; an IP address stands for itself.
 
-    Container networks answer for a scaled service this way. With TLS the certificates must then name the
-    addresses. `localhost` is one machine, whatever it resolves to.
+    Container networks answer for a scaled service this way. With TLS the certificates must then
+    name the addresses. `localhost` is one machine, whatever it resolves to.
 
     Raises:
         ValueError: the address is malformed.

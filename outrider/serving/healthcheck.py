@@ -1,6 +1,8 @@
-"""Asks a service for its health: `python -m outrider.serving.healthcheck HOST:PORT`, status 0 if SERVING.
+"""Asks a service for its health: `python -m outrider.serving.healthcheck HOST:PORT`, status 0 if
+SERVING.
 
-Without an argument the address comes from OUTRIDER_HEALTHCHECK. Containers run this inside themselves.
+Without an argument the address comes from OUTRIDER_HEALTHCHECK. Containers run this inside
+themselves.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ def problem(address: str, deadline_s: float = DEADLINE_S) -> str | None:
 def main(argv: Sequence[str]) -> str | None:
     """Exit message; None is success."""
     address = argv[0] if argv else os.environ.get("OUTRIDER_HEALTHCHECK", "")
-    return problem(address) if address else "usage: python -m outrider.serving.healthcheck HOST:PORT"
+    return (
+        problem(address) if address else "usage: python -m outrider.serving.healthcheck HOST:PORT"
+    )
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
     """A ServiceError ends the call with its code and message; anything unforeseen with INTERNAL.
 
-    The traceback of the unforeseen goes to the log and never to the caller. Aborts and cancellations pass.
+    The traceback of the unforeseen goes to the log and never to the caller. Aborts and
+    cancellations pass.
     """
 
     async def intercept_service(
@@ -56,7 +57,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
 
 
 class TokenInterceptor(grpc.aio.ServerInterceptor):
-    """Refuses calls without the bearer token, health checks apart: those who probe hold no secrets."""
+    """Refuses calls without the bearer token, health checks apart.
+
+    Those who probe hold no secrets.
+    """
 
     def __init__(self, token: str) -> None:
         self._token = token

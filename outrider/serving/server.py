@@ -1,6 +1,7 @@
 """The life of a server, the same for every service.
 
-Start: the caller has loaded its model; build -> health (NOT_SERVING), service, reflection -> bind -> warm up
+Start: the caller has loaded its model; build -> health (NOT_SERVING), service, reflection -> bind
+    -> warm up
 -> start -> SERVING. Stop: NOT_SERVING -> running calls get their grace -> service -> logs.
 """
 
@@ -92,7 +93,9 @@ async def running(settings: ServiceSettings, service: Service) -> AsyncIterator[
     await _say(status, service, NOT_SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     service.register(server)
-    reflection.enable_server_reflection((service.name, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    reflection.enable_server_reflection(
+        (service.name, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+    )
     address = _bind(server, settings)
     try:
         await service.start()

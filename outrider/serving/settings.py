@@ -17,9 +17,11 @@ PASSWORD = re.compile(r"(?<=://)([^/@\s]*)@")
 
 
 class ServiceSettings(BaseSettings):
-    """One frozen object, built in `__main__` from flags and environment, printed once with secrets hidden.
+    """One frozen object, built in `__main__` from flags and environment, printed once with secrets
+    hidden.
 
-    A subclass sets its own prefix: `model_config = SettingsConfigDict(env_prefix="OUTRIDER_TARGET_")`. Flags
+    A subclass sets its own prefix: `model_config =
+        SettingsConfigDict(env_prefix="OUTRIDER_TARGET_")`. Flags
     are the field names in kebab-case; a list field's flag may be repeated.
     """
 
@@ -38,11 +40,19 @@ class ServiceSettings(BaseSettings):
     insecure: bool = Field(False, description="allow plaintext beyond loopback")
     tls_cert: FilePath | None = Field(None, description="file of the own certificate (PEM)")
     tls_key: FilePath | None = Field(None, description="file of its key (PEM)")
-    tls_ca: FilePath | None = Field(None, description="file of the authority behind others' certificates")
-    token: SecretStr | None = Field(None, description="bearer token of all callers; better by environment")
-    grace_s: float = Field(10.0, ge=0, le=3600, description="seconds that running calls get when draining")
+    tls_ca: FilePath | None = Field(
+        None, description="file of the authority behind others' certificates"
+    )
+    token: SecretStr | None = Field(
+        None, description="bearer token of all callers; better by environment"
+    )
+    grace_s: float = Field(
+        10.0, ge=0, le=3600, description="seconds that running calls get when draining"
+    )
     max_message_mib: int = Field(MAX_MESSAGE_MIB, ge=1, le=1024, description="largest message, MiB")
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level logged")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least level logged"
+    )
 
     @field_validator("listen")
     @classmethod
@@ -59,7 +69,9 @@ class ServiceSettings(BaseSettings):
         if self.tls_cert is not None and self.insecure:
             raise ValueError("insecure: contradicts tls_cert")
         if self.tls_cert is None and not self.insecure and not is_loopback(self.listen):
-            raise ValueError(f"listen: {self.listen} is not loopback; give tls_cert and tls_key, or insecure")
+            raise ValueError(
+                f"listen: {self.listen} is not loopback; give tls_cert and tls_key, or insecure"
+            )
         if self.token is not None and not self.token.get_secret_value().isascii():
             raise ValueError("token: must be ASCII")
         if self.token is not None and not self.token.get_secret_value().strip():
@@ -71,7 +83,8 @@ class ServiceSettings(BaseSettings):
         """Settings from flags (without the program's name), then the environment, then defaults.
 
         Raises:
-            SystemExit: 2 behind a message that names each bad flag, its value and the limit; 0 behind --help.
+            SystemExit: 2 behind a message that names each bad flag, its value and the limit; 0
+                behind --help.
         """
         try:
             return cls(_cli_parse_args=list(argv))  # type: ignore[call-arg]

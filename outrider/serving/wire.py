@@ -1,4 +1,7 @@
-"""Between protobuf messages and the types of `outrider.core`; what does not fit is refused by field, value, limit."""
+"""Between protobuf messages and the types of `outrider.core`.
+
+What does not fit is refused by field, value, limit.
+"""
 
 from __future__ import annotations
 
@@ -87,19 +90,24 @@ def tree_from_proto(message: types_pb2.Tree, root: int) -> TokenTree:
 
 def support_to_proto(node: int, ids: Sequence[int] | np.ndarray) -> types_pb2.Support:
     """The message for ascending ids."""
-    return types_pb2.Support(node=node, id_deltas=np.diff(np.asarray(ids, dtype=np.int64), prepend=0).tolist())
+    return types_pb2.Support(
+        node=node, id_deltas=np.diff(np.asarray(ids, dtype=np.int64), prepend=0).tolist()
+    )
 
 
 def support_from_proto(message: types_pb2.Support, vocab_size: int, limit: int) -> np.ndarray:
     """Ids [m], ascending and distinct.
 
     Raises:
-        InvalidArgument: more than `limit` ids, a repeated one, or one that the vocabulary does not have.
+        InvalidArgument: more than `limit` ids, a repeated one, or one that the vocabulary does not
+            have.
     """
     deltas = message.id_deltas
     check_range("support.ids", len(deltas), 1, limit)
     if any(delta == 0 for delta in deltas[1:]):
-        raise InvalidArgument(f"support.id_deltas: 0 below node {message.node}, limit at least 1 behind the first")
+        raise InvalidArgument(
+            f"support.id_deltas: 0 below node {message.node}, limit at least 1 behind the first"
+        )
     ids = np.cumsum(np.asarray(deltas, dtype=np.int64))
     check_range("support.ids", int(ids[-1]), 0, vocab_size - 1)
     return ids
@@ -156,7 +164,9 @@ def budget_to_proto(budget: Budget) -> draft_pb2.Budget:
     )
 
 
-def budget_from_proto(message: draft_pb2.Budget, max_depth: int, max_nodes: int, max_m: int) -> Budget:
+def budget_from_proto(
+    message: draft_pb2.Budget, max_depth: int, max_nodes: int, max_m: int
+) -> Budget:
     """A checked budget.
 
     Raises:
@@ -166,7 +176,9 @@ def budget_from_proto(message: draft_pb2.Budget, max_depth: int, max_nodes: int,
     check_range("budget.nodes", message.nodes, 0, max_nodes)
     check_range("budget.m", message.m, 1, max_m)
     check_range("budget.p_min", message.p_min, 0.0, 1.0)
-    return Budget(message.depth, message.nodes, message.m, message.time_left_ms / 1000, message.p_min)
+    return Budget(
+        message.depth, message.nodes, message.m, message.time_left_ms / 1000, message.p_min
+    )
 
 
 def proposal_to_proto(
@@ -193,7 +205,8 @@ def proposal_from_proto(
     """A checked proposal.
 
     Raises:
-        InvalidArgument: no tree, tokens out of range, a node drawn from nothing, or children that q~ does not hold.
+        InvalidArgument: no tree, tokens out of range, a node drawn from nothing, or children that
+            q~ does not hold.
     """
     tree = tree_from_proto(message.tree, root)
     check_tokens("proposal.tree.tokens", tree.tokens, vocab_size)
@@ -204,10 +217,14 @@ def proposal_from_proto(
         ids = support_from_proto(entry.support, vocab_size, max_m)
         weights = np.asarray(entry.probabilities, dtype=np.float32)
         if weights.shape != ids.shape or not np.all(np.isfinite(weights) & (weights > 0)):
-            raise InvalidArgument(f"proposal.drawn_from: node {node} needs {ids.size} finite weights above 0")
+            raise InvalidArgument(
+                f"proposal.drawn_from: node {node} needs {ids.size} finite weights above 0"
+            )
         strangers = {tree.tokens[child] for child in tree.children[node]} - set(ids.tolist())
         if strangers or not tree.children[node]:
-            raise InvalidArgument(f"proposal.drawn_from: children {sorted(strangers)} of node {node} are not in it")
+            raise InvalidArgument(
+                f"proposal.drawn_from: children {sorted(strangers)} of node {node} are not in it"
+            )
         drawn_from[node] = TruncatedDistribution(ids, weights)
     return Proposal(
         tree, message.method or session_method, drawn_from, message.draft_us, message.queue_us
@@ -217,7 +234,10 @@ def proposal_from_proto(
 def evidence_to_proto(
     round_: int, base_len: int, evidence: Evidence, support_nodes: Sequence[int]
 ) -> target_pb2.Evidence:
-    """The message for evidence; `support_nodes` is the order in which the request listed its supports."""
+    """The message for evidence.
+
+    `support_nodes` is the order in which the request listed its supports.
+    """
     probabilities = [evidence.nodes[node].probabilities for node in support_nodes]
     return target_pb2.Evidence(
         round=round_,
@@ -234,12 +254,15 @@ def evidence_to_proto(
 
 
 def evidence_from_proto(message: target_pb2.Evidence, supports: Mapping[int, int]) -> Evidence:
-    """Evidence; `supports` has the number of ids of each support, in the order in which they were sent.
+    """Evidence; `supports` has the number of ids of each support, in the order in which they were
+    sent.
 
     Raises:
         InvalidArgument: the arrays do not fit the supports.
     """
-    if len(message.outside) != len(supports) or len(message.probabilities) != sum(supports.values()):
+    if len(message.outside) != len(supports) or len(message.probabilities) != sum(
+        supports.values()
+    ):
         raise InvalidArgument(
             f"evidence: {len(message.outside)} supports, {len(message.probabilities)} probabilities; "
             f"limit {len(supports)} and {sum(supports.values())}"
