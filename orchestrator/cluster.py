@@ -1,4 +1,5 @@
-"""The peers of an orchestrator: one kind of target, the draft replicas, and whether they fit each other."""
+"""The peers of an orchestrator: one kind of target, the draft replicas, and whether they fit each
+other."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class Cluster:
             await asyncio.sleep(0.2)
         if not self.targets.live():
             raise Unavailable(
-                f"target {self._settings.target}: no answer in {self._settings.peers_deadline_s:g} s"
+                f"target {self._settings.target}: no answer in "
+                f"{self._settings.peers_deadline_s:g} s"
             )
         if self._settings.draft and not self.drafts.live():
             logger.warning("no draft service answers; requests run at K=0 until one does")
@@ -116,7 +118,8 @@ class Cluster:
 
     @property
     def methods(self) -> list[Method]:
-        """Drafters seen so far, in the order in which draft services list them; the first is the default."""
+        """Drafters seen so far, in the order in which draft services list them; the first is the
+        default."""
         return [Method(name, drafter.recommended_depth) for name, drafter in self._known.items()]
 
     def features(self, method: str) -> tuple[FeatureSpec | None, bool]:

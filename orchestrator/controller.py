@@ -21,7 +21,8 @@ class FixedDepth:
     p_min: float = 0.0
 
     def choose(self, remaining: int) -> Budget | None:
-        """The same budget every time; K is below `remaining`: a round emits one more than it accepts."""
+        """The same budget every time; K is below `remaining`: a round emits one more than it
+        accepts."""
         depth = min(self.depth, remaining - 1)
         if depth < 1:
             return None

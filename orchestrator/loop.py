@@ -1,7 +1,8 @@
-"""The round loop: draft, verify, decide, emit. Everything that makes the text lives behind two Protocols.
+"""The round loop: draft, verify, decide, emit. Everything that makes the text lives behind two
+Protocols.
 
-Tokens that were yielded are committed. A free run (K=0) is taken whenever the controller says so, the drafter
-is not ready, or one token remains; it hands over between any two tokens.
+Tokens that were yielded are committed. A free run (K=0) is taken whenever the controller says so,
+the drafter is not ready, or one token remains; it hands over between any two tokens.
 """
 
 from __future__ import annotations

@@ -58,7 +58,8 @@ class Verifier(Protocol):
         supports: Mapping[int, Ids],
         tree_exact: bool,
     ) -> Evidence:
-        """Evidence for `tree`, whose root is token number base_len; `commit` is absent behind a free run."""
+        """Evidence for `tree`, whose root is token number base_len; `commit` is absent behind a
+        free run."""
 
     def free_run(
         self,
@@ -68,7 +69,8 @@ class Verifier(Protocol):
         max_tokens: int,
         stop_ids: Sequence[int],
     ) -> AsyncGenerator[RunTokens, None]:
-        """Lets the target commit by itself up to max_tokens; ends behind a stop id, max_tokens or `halt`."""
+        """Lets the target commit by itself up to max_tokens; ends behind a stop id, max_tokens or
+        `halt`."""
 
     async def halt(self) -> None:
         """Ends a free run soon: its iterator still yields what was committed meanwhile."""

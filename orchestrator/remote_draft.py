@@ -1,4 +1,5 @@
-"""The Drafter over gRPC. A stream that breaks costs a deadline at most; a new one opens with the prefix."""
+"""The Drafter over gRPC. A stream that breaks costs a deadline at most; a new one opens with the
+prefix."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class RemoteDrafter:
     """A session on a draft replica, and on another one when that is lost.
 
     Args:
-        connect: gives a new Propose call on a live replica and what to call behind it; None: there is none.
+        connect: gives a new Propose call on a live replica and what to call behind it; None: there
+            is none.
         end: committed tokens at which the request ends at the latest.
     """
 
@@ -186,7 +188,8 @@ class RemoteDrafter:
             self._refused = isinstance(error, grpc.aio.AioRpcError) and error.code() in REFUSALS
             logger.warning("%s: drafter %s lost: %s", self._request_id, self.method, _reason(error))
         except asyncio.CancelledError:
-            # grpc cancels the call where a write is cancelled: one that flow control held past its deadline.
+            # grpc cancels the call where a write is cancelled: one that flow control held past its
+            # deadline.
             if asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 raise
             logger.warning(

@@ -1,4 +1,5 @@
-"""From a GenerateRequest to what the loop needs; what does not fit is refused by field, value and limit."""
+"""From a GenerateRequest to what the loop needs; what does not fit is refused by field, value and
+limit."""
 
 from __future__ import annotations
 

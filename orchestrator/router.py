@@ -46,7 +46,8 @@ class Pool(Generic[Info]):
     """The replicas of one service.
 
     Args:
-        addresses: HOST:PORT each; a name that resolves to several addresses stands for as many replicas.
+        addresses: HOST:PORT each; a name that resolves to several addresses stands for as many
+            replicas.
         make_stub: the service's stub on a channel.
         check: raises ServiceError where a replica does not fit; it is then never used.
     """

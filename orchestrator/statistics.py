@@ -1,11 +1,12 @@
 """Acceptance counts in Redis, off the critical path.
 
 Schema: hash `outrider:acceptance:{target}:{method}:{class}`, fields `drafted:{position}` and
-`accepted:{position}` (integers, position from 0), `rounds`; expiry seven days behind the last write.
+`accepted:{position}` (integers, position from 0), `rounds`; expiry seven days behind the last
+write.
 
-Counts are added up locally and written once a second as one batch. While Redis is away they wait here, in a
-bounded number of hashes. A batch whose reply was lost is sent again under the same name, and the server keeps
-`outrider:batch:{name}` for an hour, so that each count is taken once.
+Counts are added up locally and written once a second as one batch. While Redis is away they wait
+here, in a bounded number of hashes. A batch whose reply was lost is sent again under the same name,
+and the server keeps `outrider:batch:{name}` for an hour, so that each count is taken once.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ EXPIRE_S = 7 * 24 * 3600
 BATCH_EXPIRE_S = 3600
 MAX_HASHES = 1024
 
-# KEYS: the batch's name, then the hashes. ARGV: both expiries, then hash's index, field, count of each count.
+# KEYS: the batch's name, then the hashes. ARGV: both expiries, then hash's index, field, count of
+# each count.
 WRITE_ONCE = """
 if not redis.call('SET', KEYS[1], '', 'NX', 'EX', ARGV[1]) then return 0 end
 for i = 3, #ARGV, 3 do redis.call('HINCRBY', KEYS[tonumber(ARGV[i])], ARGV[i + 1], ARGV[i + 2]) end

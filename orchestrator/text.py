@@ -11,7 +11,8 @@ from tokenizers.decoders import DecodeStream
 class TextStream:
     """Decodes one request's tokens.
 
-    A special token gives no text. Text that may turn out to be the beginning of a stop string is held back.
+    A special token gives no text. Text that may turn out to be the beginning of a stop string is
+    held back.
 
     Args:
         stop: the text ends in front of the first of these.
@@ -27,7 +28,8 @@ class TextStream:
         self.stopped = False
 
     def push(self, token: int) -> str:
-        """Text that became certain with this token; sets `stopped` where a stop string is complete."""
+        """Text that became certain with this token; sets `stopped` where a stop string is
+        complete."""
         self._ids.append(token)
         self._text += self._stream.step(self._tokenizer, token) or ""
         found = [

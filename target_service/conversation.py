@@ -30,7 +30,8 @@ Context = Any  # grpc.aio.ServicerContext is generic in stubs only
 
 
 class Inbox:
-    """The messages of a stream, of which the next may be awaited beside other things without losing any."""
+    """The messages of a stream, of which the next may be awaited beside other things without losing
+    any."""
 
     def __init__(self, requests: AsyncIterator[target_pb2.TargetRequest]) -> None:
         self._requests = requests

@@ -1,4 +1,5 @@
-"""The engine: packs what waits into one forward after the other; the loop schedules, a thread computes."""
+"""The engine: packs what waits into one forward after the other; the loop schedules, a thread
+computes."""
 
 from __future__ import annotations
 
@@ -102,9 +103,11 @@ class Engine:
         tree_exact: bool = True,
         on_features: Callable[[Features], None] = lambda features: None,
     ) -> Evidence:
-        """Evidence for a tree whose root is the session's last committed token; prefills what is missing.
+        """Evidence for a tree whose root is the session's last committed token; prefills what is
+        missing.
 
-        `on_features` hears of the prompt's feature rows chunk by chunk, and of those that a free run kept.
+        `on_features` hears of the prompt's feature rows chunk by chunk, and of those that a free
+        run kept.
         """
         future: asyncio.Future[Evidence] = asyncio.get_running_loop().create_future()
         session.busy = True
@@ -121,12 +124,14 @@ class Engine:
         deliver: Callable[[RunTokens], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        """Starts a free run; `deliver` hears of each step's tokens, `fail` of an error that ends the run."""
+        """Starts a free run; `deliver` hears of each step's tokens, `fail` of an error that ends
+        the run."""
         session.free_run = state
         self._add(Run(session, state, deliver, fail))
 
     def acknowledge(self, session: Session, base_len: int) -> None:
-        """The orchestrator has everything up to base_len; nothing happens where no run is in progress."""
+        """The orchestrator has everything up to base_len; nothing happens where no run is in
+        progress."""
         if session.free_run is not None:
             session.free_run.acknowledged = max(session.free_run.acknowledged, base_len)
             self._wake.set()

@@ -24,7 +24,8 @@ def gather(
         supports: the ids of q~ [m] at each node under Rejection.
 
     Returns:
-        (a sample for each node, p on the support of each Rejection node), as `Evidence` defines them.
+        (a sample for each node, p on the support of each Rejection node), as `Evidence` defines
+        them.
     """
     if session.sampling.greedy and not supports:
         return tuple(logits.argmax(dim=-1).tolist()), {}
@@ -45,7 +46,8 @@ def gather(
 def walked(
     tree: TokenTree, samples: tuple[int, ...], supports: Mapping[int, Ids]
 ) -> tuple[int, ...]:
-    """Nodes whose rows may be committed: Match's path, or all where the orchestrator's walk decides."""
+    """Nodes whose rows may be committed: Match's path, or all where the orchestrator's walk
+    decides."""
     if supports:
         return tuple(range(len(tree)))
     nodes = [0]

@@ -1,8 +1,8 @@
 """What waits for the target, and what of it goes into the next step.
 
-Each step takes every waiting tree, one token of every free run, and prefill chunks up to a budget of rows.
-Prefill is cut at fixed multiples of the absolute position, never by load, so a prompt's rows do not depend on
-who else is there.
+Each step takes every waiting tree, one token of every free run, and prefill chunks up to a budget
+of rows. Prefill is cut at fixed multiples of the absolute position, never by load, so a prompt's
+rows do not depend on who else is there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ AHEAD = 32  # tokens that a free run may be in front of what the orchestrator ha
 
 @dataclass(frozen=True)
 class RunTokens:
-    """Tokens that a free run committed in a step; `ended` with the last of them, or with none when halted."""
+    """Tokens that a free run committed in a step; `ended` with the last of them, or with none when
+    halted."""
 
     tokens: tuple[int, ...]
     base_len: int
@@ -45,7 +46,8 @@ class Pass:
     arrived: float = field(default_factory=time.perf_counter)
 
     def next_work(self, chunk: int) -> Work:
-        """Its rows in the next step: the tree, or a chunk of the prompt; the last ends with the bare root."""
+        """Its rows in the next step: the tree, or a chunk of the prompt; the last ends with the
+        bare root."""
         session = self.session
         if session.round > 0:
             return Work(

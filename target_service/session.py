@@ -1,6 +1,8 @@
-"""One generation request's state on a target replica, and what keeps it and the orchestrator in step.
+"""One generation request's state on a target replica, and what keeps it and the orchestrator in
+step.
 
-All fields belong to the event loop; while a pass or a free run is in progress only the engine changes them.
+All fields belong to the event loop; while a pass or a free run is in progress only the engine
+changes them.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from outrider.serving.errors import FailedPrecondition, InvalidArgument
 
 @dataclass(frozen=True)
 class FeatureRequest:
-    """Which hidden states a drafter asks for: layer taps, and how many last rows of the prompt (0 is all)."""
+    """Which hidden states a drafter asks for: layer taps, and how many last rows of the prompt (0
+    is all)."""
 
     taps: tuple[int, ...]
     window: int
@@ -65,7 +68,8 @@ class Session:
         """Applies the decision of the last round, if both sides agree on where the session stands.
 
         Raises:
-            FailedPrecondition: a pass or free run is in progress, or a field does not fit the session.
+            FailedPrecondition: a pass or free run is in progress, or a field does not fit the
+                session.
         """
         if self.busy or self.free_run is not None:
             raise FailedPrecondition("verify: a pass or a free run of this session is in progress")
@@ -91,7 +95,8 @@ class Session:
         self.tree = None
 
     def compact(self) -> None:
-        """Drops the cache rows of refused nodes. It moves tensors: work for the thread that owns them."""
+        """Drops the cache rows of refused nodes. It moves tensors: work for the thread that owns
+        them."""
         if self.kept_rows is not None:
             self.cache.keep(*self.kept_rows)
             self.kept_rows = None
@@ -112,7 +117,8 @@ class Session:
         return commit.accepted
 
     def check_room(self, tree: TokenTree, context_length: int) -> None:
-        """Raises InvalidArgument where the tree's deepest node would lie outside the model's context."""
+        """Raises InvalidArgument where the tree's deepest node would lie outside the model's
+        context."""
         if self.base_len + tree.depth > context_length:
             raise InvalidArgument(
                 f"tree: depth {tree.depth} at {self.base_len} tokens, "
@@ -120,13 +126,15 @@ class Session:
             )
 
     def sample(self, p: Probabilities, position: int) -> int:
-        """A token of p [V] for the place behind `position` tokens: by the seed's noise, or by the OS's."""
+        """A token of p [V] for the place behind `position` tokens: by the seed's noise, or by the
+        OS's."""
         if self.sampling.seed is not None:
             return seeded_draw(p, self.sampling.seed, self.sampling.choice, position)
         return draw(p, self.rng.random())
 
     def sample_outside(self, p: Probabilities, ids: Ids) -> tuple[int, float]:
-        """A token of p [V] outside `ids` [m], or -1, and the mass there (summed, not 1 minus the rest)."""
+        """A token of p [V] outside `ids` [m], or -1, and the mass there (summed, not 1 minus the
+        rest)."""
         outside = p.copy()
         outside[ids] = 0.0
         mass = float(outside.sum())

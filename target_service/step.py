@@ -1,4 +1,5 @@
-"""One step: the rows of many sessions through one forward, and the evidence of those that are due for it.
+"""One step: the rows of many sessions through one forward, and the evidence of those that are due
+for it.
 
 Runs on the engine's torch thread and touches nothing but the caches of the sessions in it.
 """
@@ -20,7 +21,8 @@ from target_service.session import FeatureRequest, Session
 
 @dataclass(frozen=True)
 class Work:
-    """A session's rows in a step. Evidence is due for `tree`, its last rows; for none in mid-prefill."""
+    """A session's rows in a step. Evidence is due for `tree`, its last rows; for none in
+    mid-prefill."""
 
     session: Session
     tokens: Sequence[int]
@@ -113,7 +115,8 @@ def _features(
     tapped: torch.Tensor | None,
     taps: Sequence[int],
 ) -> Features | None:
-    """Feature rows [len(rows), taps x hidden] of one work, those in front of the prompt's window left out."""
+    """Feature rows [len(rows), taps x hidden] of one work, those in front of the prompt's window
+    left out."""
     if wanted is None or tapped is None:
         return None
     if session.round == 0 and wanted.window:

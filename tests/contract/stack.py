@@ -1,4 +1,5 @@
-"""A whole deployment in one process over real sockets: target, draft replicas, orchestrator, SDK client."""
+"""A whole deployment in one process over real sockets: target, draft replicas, orchestrator, SDK
+client."""
 
 from __future__ import annotations
 

@@ -59,7 +59,8 @@ def model(noise: float = 0.0, vocab: int = VOCAB, **shape: int) -> CausalLM:
 
 
 class CycleModel(SteeredModel):
-    """Writes the bytes of `cycle`, each of which occurs once, one after the other and over again."""
+    """Writes the bytes of `cycle`, each of which occurs once, one after the other and over
+    again."""
 
     def __init__(self, cycle: str, eos_ids: Sequence[int] = (), delay_s: float = 0.0) -> None:
         super().__init__(_reference(), delay_s)

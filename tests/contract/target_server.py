@@ -30,7 +30,8 @@ TIMEOUT = 20.0
 
 
 class SteeredModel:
-    """A model whose forward waits while its gate is shut, takes `delay_s` longer, and fails on `poison`."""
+    """A model whose forward waits while its gate is shut, takes `delay_s` longer, and fails on
+    `poison`."""
 
     def __init__(self, model: CausalLM, delay_s: float = 0.0, poison: int | None = None) -> None:
         self.model = model
@@ -79,7 +80,8 @@ class Stream:
         return reply.evidence
 
     async def run(self) -> tuple[list[int], int]:
-        """Tokens of a free run up to its end, acknowledged one by one, and the base_len of its end."""
+        """Tokens of a free run up to its end, acknowledged one by one, and the base_len of its
+        end."""
         tokens: list[int] = []
         while (reply := await self.read()).WhichOneof("message") == "free_run_tokens":
             tokens += reply.free_run_tokens.tokens

@@ -1,4 +1,5 @@
-"""Clients that leave, targets that are lost, replicas that come and go: nothing hangs, nothing is kept."""
+"""Clients that leave, targets that are lost, replicas that come and go: nothing hangs, nothing is
+kept."""
 
 import asyncio
 import time

@@ -1,4 +1,5 @@
-"""What the door refuses, with which status and words; a request that was refused leaves nothing behind."""
+"""What the door refuses, with which status and words; a request that was refused leaves nothing
+behind."""
 
 import copy
 import math

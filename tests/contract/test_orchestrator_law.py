@@ -1,4 +1,5 @@
-"""The law of what is emitted over gRPC: the joint law of the first three tokens is the target's own."""
+"""The law of what is emitted over gRPC: the joint law of the first three tokens is the target's
+own."""
 
 import asyncio
 import functools
@@ -53,7 +54,8 @@ class Sample:
 
 
 async def sample(nodes_max: int) -> Sample:
-    """Unseeded requests at temperature 1, K=2; the target is slow enough for the drafter to be ready."""
+    """Unseeded requests at temperature 1, K=2; the target is slow enough for the drafter to be
+    ready."""
     got = Sample()
     request = pb.GenerateRequest(
         prompt_token_ids=pb.TokenIds(ids=PROMPT),

@@ -41,7 +41,8 @@ async def server() -> AsyncIterator[Server]:
 
 @pytest.fixture(scope="module")
 def reference() -> list[torch.Tensor]:
-    """transformers' own hidden states [rows, taps x hidden] of the prompt and the text behind it."""
+    """transformers' own hidden states [rows, taps x hidden] of the prompt and the text behind
+    it."""
     ids = torch.tensor([PROMPT + greedy(PROMPT, 30)])
     with torch.no_grad():
         states = tiny_model(vocab=VOCAB)(ids, output_hidden_states=True).hidden_states

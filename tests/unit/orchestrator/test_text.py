@@ -67,7 +67,8 @@ def test_any_stop_string_ends_the_text_before_its_first_place_and_nothing_behind
         stops = ["".join(rng.choice("abé") for _ in range(rng.randint(1, 5))) for _ in range(2)]
         ids = tokenizer.encode(text).ids
         texts, stopped = parts(tokenizer, ids, *stops)
-        # the first stop string to be complete ends the text; of two complete at once, the longer one
+        # the first stop string to be complete ends the text; of two complete at once, the longer
+        # one
         ends = [(text.find(stop) + len(stop), text.find(stop)) for stop in stops if stop in text]
         expected = text[: min(ends)[1]] if ends else text
         assert "".join(texts) == expected

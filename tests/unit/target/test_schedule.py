@@ -1,4 +1,5 @@
-"""What goes into a step: every tree, a row of every free run, and prefill cut at fixed positions."""
+"""What goes into a step: every tree, a row of every free run, and prefill cut at fixed
+positions."""
 
 import asyncio
 from typing import Any
