@@ -1,16 +1,19 @@
-"""The two walk rules that decide a round. p is the target's distribution after every warper, q the drafter's.
+"""The two walk rules that decide a round.
 
-Match: children that were not drawn (top-k, n-grams; all greedy and all seeded decoding). The target draws x ~ p at
-every node; the walk descends into the child that carries x and emits x where none does. The emitted law is p because
-x is, whatever the tree holds.
+p is the target's distribution after every warper, q the drafter's.
 
-Rejection: children c_1..c_k drawn without replacement from q~ (speculative sampling, Leviathan et al.,
-arXiv 2211.17192; several siblings, Miao et al., arXiv 2305.09781). With p^1 = p and q^i = q~ restricted to the
-siblings not yet tried: accept c_i with min(1, p^i/q^i), else p^{i+1} = norm((p^i - q^i)+); behind the last child,
-emit from the residual. Each step leaves the law unchanged: min(p, q) + (p - q)+ = p.
+Match: children that were not drawn (top-k, n-grams; all greedy and all seeded decoding). The target
+draws x ~ p at every node; the walk descends into the child that carries x and emits x where none
+does. The emitted law is p because x is, whatever the tree holds.
 
-q~ has m ids. Outside them every residual is p up to scale, so p on the m ids, its mass outside and one token drawn
-from p outside are all the evidence that exactness needs.
+Rejection: children c_1..c_k drawn without replacement from q~ (speculative sampling, Leviathan et
+al., arXiv 2211.17192; several siblings, Miao et al., arXiv 2305.09781). With p^1 = p and q^i = q~
+restricted to the ids not yet tried: accept c_i with min(1, p^i/q^i), else p^{i+1} =
+norm((p^i - q^i)+); behind the last child, emit from the residual. Each step leaves the law
+unchanged: min(p, q) + (p - q)+ = p.
+
+q~ has m ids. Outside them every residual is p up to scale, so p on the m ids, its mass outside and
+one token drawn from p outside are all the evidence that exactness needs.
 """
 
 from __future__ import annotations
@@ -26,7 +29,8 @@ from outrider.core.round import Evidence, NodeEvidence, TruncatedDistribution
 from outrider.core.sampling import draw
 from outrider.core.tree import TokenTree
 
-# Drawing siblings stops when less than this is left of q~: renormalising a tinier rest would amplify rounding.
+# Drawing siblings stops when less than this is left of q~: renormalising a tinier rest would
+# amplify rounding.
 LEAST_REMAINING_MASS = 1e-6
 
 Uniform = Callable[[], float]
@@ -51,7 +55,8 @@ class Decision:
 
     accepted: node indices from the root's child down.
     emitted: the token behind them.
-    kind: RECOVERED where the walk left a node that had children, BONUS at a drafted leaf, PLAIN at a bare root.
+    kind: RECOVERED where the walk left a node that had children, BONUS at a drafted leaf,
+        PLAIN at a bare root.
     """
 
     accepted: tuple[int, ...]
@@ -85,7 +90,9 @@ def decide(
             if node not in evidence.nodes:
                 raise EvidenceError(f"evidence.nodes: nothing for node {node}")
             tokens = [tree.tokens[c] for c in children]
-            place, token = reject(tokens, drawn_from[node], evidence.nodes[node], evidence.samples[node], uniform)
+            place, token = reject(
+                tokens, drawn_from[node], evidence.nodes[node], evidence.samples[node], uniform
+            )
             child = None if place is None else children[place]
         else:
             token = evidence.samples[node]
@@ -116,7 +123,9 @@ def reject(
         EvidenceError: p has another number of ids than q~, or no finite mass.
     """
     if evidence.probabilities.shape != q.ids.shape:
-        raise EvidenceError(f"evidence.nodes: {evidence.probabilities.size} probabilities, limit {q.ids.size}")
+        raise EvidenceError(
+            f"evidence.nodes: {evidence.probabilities.size} probabilities, limit {q.ids.size}"
+        )
     total = float(evidence.probabilities.sum()) + evidence.outside
     if not 0.0 < total < math.inf:
         raise EvidenceError(f"evidence.nodes: mass {total:g}, limit above 0 and finite")
@@ -141,10 +150,13 @@ def reject(
     return None, int(q.ids[draw(p, uniform())])
 
 
-def draw_without_replacement(q: TruncatedDistribution, count: int, rng: np.random.Generator) -> list[int]:
+def draw_without_replacement(
+    q: TruncatedDistribution, count: int, rng: np.random.Generator
+) -> list[int]:
     """Up to `count` distinct tokens drawn from q~ one after the other, in draw order.
 
-    Ends early where less than LEAST_REMAINING_MASS of q~ is left. Every token drawn must be submitted.
+    Ends early where less than LEAST_REMAINING_MASS of q~ is left. Every token drawn must be
+    submitted.
     """
     rest = q.probabilities.copy()
     tokens: list[int] = []

@@ -1,7 +1,8 @@
 """Counter-based Gumbel noise: with a seed, the text is a function of (seed, prompt, target) alone.
 
-The target draws argmax(log p + noise) (the Gumbel-max trick); a drafter that adds the same noise to log q proposes
-the same token whenever q is close to p. The noise of a token is a pure function of (seed, choice, position, token):
+The target draws argmax(log p + noise) (the Gumbel-max trick); a drafter that adds the same noise to
+log q proposes the same token whenever q is close to p. The noise of a token is a pure function of
+(seed, choice, position, token):
 
     Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011)
     key     = the seed's low and high 32 bits
@@ -27,7 +28,7 @@ Words = npt.NDArray[np.uint64]
 
 
 def philox(counter: tuple[Words, Words, Words, Words], key: tuple[int, int]) -> tuple[Words, ...]:
-    """Philox4x32-10 on arrays of counters; every word is 32 bits held in uint64, all of one shape [n]."""
+    """Philox4x32-10 on arrays of counters; words are 32 bits held in uint64, all of shape [n]."""
     c0, c1, c2, c3 = counter
     for step in range(10):
         k0 = np.uint64((key[0] + step * _WEYL[0]) & 0xFFFFFFFF)
@@ -62,7 +63,9 @@ def _minus_log_uniform(k: Words) -> Probabilities:
     return np.where(upper, -np.log1p(-gap), -np.log(below))
 
 
-def seeded_scores(p: Probabilities, seed: int, choice: int, position: int) -> tuple[Ids, Probabilities]:
+def seeded_scores(
+    p: Probabilities, seed: int, choice: int, position: int
+) -> tuple[Ids, Probabilities]:
     """Ids with mass [n] and their scores log p + noise [n], for p [V]."""
     ids = np.flatnonzero(p).astype(np.int64)
     return ids, np.log(p[ids]) + gumbel(seed, choice, position, ids)

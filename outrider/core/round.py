@@ -19,8 +19,9 @@ Probabilities = npt.NDArray[np.float64]
 class SamplingParams:
     """How p is warped before a token is taken from it; order and meaning are those of transformers.
 
-    temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off. With a seed the text is a function of
-    (seed, prompt, target). `choice` tells several choices of one request apart in the noise's counter.
+    temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 are off. With a seed the text is a
+    function of (seed, prompt, target). `choice` tells several choices of one request apart in the
+    noise's counter.
     """
 
     temperature: float = 1.0
@@ -37,13 +38,13 @@ class SamplingParams:
 
     @property
     def draws(self) -> bool:
-        """Whether drafts may be drawn from q (the Rejection rule); greedy and seeded requests use Match."""
+        """Whether drafts may be drawn from q (Rejection); greedy and seeded requests use Match."""
         return not self.greedy and self.seed is None
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a proposal may cost: depth, nodes without the root, ids in a q~, time, least confidence."""
+    """What a proposal may cost: depth, nodes without the root, ids in a q~, time, confidence."""
 
     depth: int
     nodes: int
@@ -54,7 +55,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class TruncatedDistribution:
-    """q~: a draft distribution cut to its m likeliest tokens, exactly as the children were drawn from it.
+    """q~: a draft distribution cut to its m likeliest tokens, as the children were drawn from it.
 
     Shapes: ids [m] ascending, weights [m] float32 as they cross the wire.
     """
@@ -71,7 +72,7 @@ class TruncatedDistribution:
 
 @dataclass(frozen=True)
 class Features:
-    """Hidden states of the target for `rows` tokens from position `start` on, bfloat16, row-major."""
+    """Hidden states of the target for `rows` tokens from position `start`, bfloat16, row-major."""
 
     start: int
     rows: int
@@ -81,7 +82,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Proposal:
-    """The tree that a drafter sends; `drawn_from` has an entry for each node whose children were drawn."""
+    """The tree that a drafter sends, and q~ of each node whose children were drawn."""
 
     tree: TokenTree
     method: str
@@ -92,7 +93,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Commit:
-    """The decision of a round: accepted node indices from the root down, and the token emitted behind them."""
+    """The decision of a round: accepted nodes from the root down, the token emitted behind them."""
 
     accepted: tuple[int, ...]
     emitted: int
@@ -119,8 +120,8 @@ class Load:
 class Evidence:
     """What the target returns for a tree.
 
-    samples[i] is drawn from p at node i; under Rejection from p outside the node's support, -1 where p has no
-    mass there. `nodes` has p on the support of every Rejection node.
+    samples[i] is drawn from p at node i; under Rejection from p outside the node's support, -1
+    where p has no mass there. `nodes` has p on the support of every Rejection node.
     """
 
     samples: tuple[int, ...]

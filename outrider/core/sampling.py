@@ -1,7 +1,8 @@
 """Warpers: from logits to the distribution that a token is taken from.
 
-Order and meaning are those of transformers' processors: temperature, top-k (ties with the k-th stay), top-p (the
-smallest set whose mass reaches top_p, at least one token), min-p. All arithmetic is float64.
+Order and meaning are those of transformers' processors: temperature, top-k (ties with the k-th
+stay), top-p (the smallest set whose mass reaches top_p, at least one token), min-p. All arithmetic
+is float64.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """When speculation pays: expected tokens, improvement and the best K.
 
-Notation: a is the chance that a drafted token is accepted (independent and equal for all positions, Leviathan et al.,
-arXiv 2211.17192, section 3), c the cost of one draft step and v(n) that of a target pass over n rows, both in units of
-a target pass over one row, o the fixed overhead of a round in the same unit.
+Notation: a is the chance that a drafted token is accepted (independent and equal for all positions,
+Leviathan et al., arXiv 2211.17192, section 3), c the cost of one draft step and v(n) that of a
+target pass over n rows, both in units of a target pass over one row, o the fixed overhead of a
+round in the same unit.
 
-Derivation: the first i drafts are all kept with chance a^i, so a chain of K keeps sum_{i=1..K} a^i tokens in the mean
-and emits one more: E(K) = (1 - a^(K+1)) / (1 - a). A round costs c K + v(K+1) + o, so the improvement over plain
-decoding (one token a pass) is S(K) = E(K) / (c K + v(K+1) + o). With measured survival s_i (the chance that the first
-i drafts are kept; s_0 = 1) E(K) = sum_{i=0..K} s_i, without any assumption of independence.
+Derivation: the first i drafts are all kept with chance a^i, so a chain of K keeps sum_{i=1..K} a^i
+tokens in the mean and emits one more: E(K) = (1 - a^(K+1)) / (1 - a). A round costs
+c K + v(K+1) + o, so the improvement over plain decoding (one token a pass) is
+S(K) = E(K) / (c K + v(K+1) + o). With measured survival s_i (the chance that the first i drafts
+are kept; s_0 = 1) E(K) = sum_{i=0..K} s_i, without any assumption of independence.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ def flat(rows: int) -> float:
 
 
 def expected_tokens(acceptance: float, k: int) -> float:
-    """E(K): tokens emitted per round with a chain of k drafts, the recovered or bonus token included.
+    """E(K): tokens emitted per round with a chain of k drafts, recovered or bonus included.
 
     Raises:
         ValueError: acceptance outside 0 to 1, or k below 0.
@@ -54,7 +56,11 @@ def expected_tokens_from_survival(survival: Sequence[float]) -> float:
 
 
 def improvement(
-    acceptance: float, k: int, draft_cost: float, verify_cost: VerifyCost = flat, overhead: float = 0.0
+    acceptance: float,
+    k: int,
+    draft_cost: float,
+    verify_cost: VerifyCost = flat,
+    overhead: float = 0.0,
 ) -> float:
     """S(K): how much faster than plain decoding; below 1 speculation hurts."""
     return _ratio(expected_tokens(acceptance, k), k, draft_cost, verify_cost, overhead)
@@ -67,13 +73,19 @@ def best_k(
     overhead: float = 0.0,
     k_max: int = 64,
 ) -> int:
-    """The K of 0..k_max with the greatest S(K), the smallest of equals; 0 is plain decoding, S = 1 by definition."""
+    """The K of 0..k_max with the greatest S(K), the smallest of equals.
+
+    K = 0 is plain decoding, S = 1 by definition.
+    """
     survival = [acceptance**i for i in range(1, k_max + 1)]
     return best_k_from_survival(survival, draft_cost, verify_cost, overhead)
 
 
 def best_k_from_survival(
-    survival: Sequence[float], draft_cost: float, verify_cost: VerifyCost = flat, overhead: float = 0.0
+    survival: Sequence[float],
+    draft_cost: float,
+    verify_cost: VerifyCost = flat,
+    overhead: float = 0.0,
 ) -> int:
     """The K of 0..len(survival) with the greatest S(K), given s_1, s_2, ..."""
     expected_tokens_from_survival(survival)
@@ -86,7 +98,9 @@ def best_k_from_survival(
     return best
 
 
-def _ratio(tokens: float, k: int, draft_cost: float, verify_cost: VerifyCost, overhead: float) -> float:
+def _ratio(
+    tokens: float, k: int, draft_cost: float, verify_cost: VerifyCost, overhead: float
+) -> float:
     return tokens / (draft_cost * k + verify_cost(k + 1) / verify_cost(1) + overhead)
 
 

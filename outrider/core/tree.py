@@ -1,7 +1,8 @@
 """Token trees as flat arrays.
 
-Node 0 is the root, the last committed token; every other node is a drafted token. Parents come before their
-children and siblings carry distinct tokens, so one left-to-right pass reaches every node after its parent.
+Node 0 is the root, the last committed token; every other node is a drafted token. Parents come
+before their children and siblings carry distinct tokens, so one left-to-right pass reaches every
+node after its parent.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import cached_property
 
 
 class TreeError(ValueError):
-    """A token tree breaks one of its rules; the message names the field, the value and the limit."""
+    """A token tree breaks one of its rules; the message names field, value and limit."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class TokenTree:
         parents: node index of each node's parent; -1 for the root.
 
     Raises:
-        TreeError: lengths differ, a parent does not come before its child, or siblings share a token.
+        TreeError: lengths differ, a parent does not come before its child, or siblings share a
+            token.
     """
 
     tokens: tuple[int, ...]
@@ -32,14 +34,18 @@ class TokenTree:
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):
-            raise TreeError(f"tree.parents: {len(self.parents)} entries for {len(self.tokens)} tokens")
+            raise TreeError(
+                f"tree.parents: {len(self.parents)} entries for {len(self.tokens)} tokens"
+            )
         if not self.tokens or self.parents[0] != -1:
             raise TreeError("tree.parents: node 0 must be the root")
         seen: set[tuple[int, int]] = set()
         for node in range(1, len(self.tokens)):
             parent = self.parents[node]
             if not 0 <= parent < node:
-                raise TreeError(f"tree.parents: node {node} has parent {parent}, limit 0 to {node - 1}")
+                raise TreeError(
+                    f"tree.parents: node {node} has parent {parent}, limit 0 to {node - 1}"
+                )
             edge = (parent, self.tokens[node])
             if edge in seen:
                 raise TreeError(f"tree.tokens: token {edge[1]} occurs twice below node {parent}")
@@ -71,7 +77,7 @@ class TokenTree:
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
-        """Children of each node, in the order in which they stand (the draw order of sampled children)."""
+        """Children of each node as they stand; sampled ones in draw order."""
         lists: list[list[int]] = [[] for _ in self.tokens]
         for node in range(1, len(self.tokens)):
             lists[self.parents[node]].append(node)

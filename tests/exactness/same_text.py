@@ -1,4 +1,4 @@
-"""One request in many ways: whatever drafts and whatever else is there, the text is the target's own."""
+"""One request in many ways: whatever drafts, the text is the target's own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DRAFTS = {
 
 
 def own_text(prompt: Sequence[int], sampling: SamplingParams, tokens: int) -> tuple[int, ...]:
-    """The target's text by itself: its logits at each prefix, transformers' warpers, the seed's noise."""
+    """Its logits at each prefix, transformers' warpers, the seed's noise; no cache, no rounds."""
     text = list(prompt)
     for _ in range(tokens):
         logits = TARGET.of(text).numpy()
@@ -88,16 +88,32 @@ async def together(
     engine: Engine,
     requests: Sequence[tuple[Sequence[int], SamplingParams, LocalDrafter | None, Controller]],
     tokens: int = TOKENS,
+    stop_ids: tuple[int, ...] = (),
 ) -> list[Text]:
     """Requests at once through one engine."""
 
     async def one(
-        prompt: Sequence[int], sampling: SamplingParams, draft: LocalDrafter | None, controller: Controller
+        prompt: Sequence[int],
+        sampling: SamplingParams,
+        draft: LocalDrafter | None,
+        controller: Controller,
     ) -> Text:
         verifier = EngineVerifier(engine, prompt, sampling, tokens)
         try:
-            return await generate(prompt, verifier, draft, controller, tokens)
+            return await generate(prompt, verifier, draft, controller, tokens, stop_ids=stop_ids)
         finally:
             verifier.close()
 
     return await asyncio.gather(*(one(*request) for request in requests))
+
+
+def stopped(text: tuple[int, ...], stop: int) -> tuple[int, ...]:
+    """The text up to the first `stop`."""
+    return text[: text.index(stop) + 1] if stop in text else text
+
+
+def assert_ends_once(text: Text) -> None:
+    """The last commit, and only it, says that the text is finished."""
+    assert [committed.finished for committed in text.commits] == [False] * (
+        len(text.commits) - 1
+    ) + [True]

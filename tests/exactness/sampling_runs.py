@@ -1,4 +1,4 @@
-"""Counts of the first three tokens over many runs of the loop, and a drafter that can be made wrong."""
+"""Counts of the first three tokens over many runs, and a drafter that can be made wrong."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def memoise(monkeypatch: pytest.MonkeyPatch) -> None:
     warped: dict[tuple[bytes, SamplingParams], npt.NDArray[np.float64]] = {}
     cut = lru_cache(maxsize=None)(lambda data, m: truncate(np.frombuffer(data), m))
 
-    def remembered(logits: npt.NDArray[np.float32], params: SamplingParams) -> npt.NDArray[np.float64]:
+    def remembered(
+        logits: npt.NDArray[np.float32], params: SamplingParams
+    ) -> npt.NDArray[np.float64]:
         key = logits.tobytes(), replace(params, seed=None)
         if key not in warped:
             warped[key] = probabilities(logits, params)
@@ -59,7 +61,9 @@ def memoise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choose, "truncate", lambda q, m: cut(q.tobytes(), m))
 
 
-def exact_law(model: MemoLM, prompt: Sequence[int], sampling: SamplingParams) -> npt.NDArray[np.float64]:
+def exact_law(
+    model: MemoLM, prompt: Sequence[int], sampling: SamplingParams
+) -> npt.NDArray[np.float64]:
     """P [V, V, V] from the model's own logits and transformers' own warpers."""
     processors = transformers_processors(replace(sampling, seed=None))
     return joint_law(
@@ -75,7 +79,7 @@ def count_tokens(
     shape: Shape,
     samples: int,
 ) -> tuple[npt.NDArray[np.float64], dict[Kind, int]]:
-    """Counts [V, V, V] of the first three tokens, and how often a token of each kind was among them."""
+    """Counts [V, V, V] of the first three tokens, and tokens of each kind among them."""
     local = LocalTarget(target, seed=11)
     uniform = np.random.default_rng([11, 3]).random
     counts = np.zeros((VOCAB,) * TOKENS)
@@ -85,7 +89,9 @@ def count_tokens(
         params = sampling(number)
         verifier, drafter = local.open(prompt, params, 8), draft.open(prompt, params)
         controller = fixed(shape.depth, shape.nodes, M)
-        text = await generate(prompt, verifier, drafter, controller, 8, uniform=uniform, least=TOKENS)
+        text = await generate(
+            prompt, verifier, drafter, controller, 8, uniform=uniform, least=TOKENS
+        )
         draft.drafter.close(drafter._session)
         return text
 

@@ -14,10 +14,10 @@ from same_text import (
     TOKENS,
     UNSEEDED,
     alone,
+    assert_ends_once,
     drafter,
     own_text,
-    running_engine,
-    together,
+    stopped,
 )
 
 from outrider.core.acceptance import Kind
@@ -26,42 +26,44 @@ from outrider.core.sampling import probabilities
 from outrider.core.tree import TokenTree
 from outrider.drafting.base import Drafter, DraftSession
 from tests.local.drafters import LocalDraft, draft_model
-from tests.local.generation import Handover, Text, fixed, generate
+from tests.local.generation import fixed, generate
 from tests.local.memo_lm import MemoLM, memo_lm
-from tests.local.verifiers import EngineVerifier, LocalTarget
+from tests.local.verifiers import LocalTarget
 
 BELOW_ONE = float(np.nextafter(1.0, 0.0))
 samplings = pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
 
 
-def stopped(text: tuple[int, ...], stop: int) -> tuple[int, ...]:
-    return text[: text.index(stop) + 1] if stop in text else text
-
-
-def assert_ends_once(text: Text) -> None:
-    assert [committed.finished for committed in text.commits] == [False] * (len(text.commits) - 1) + [True]
-
-
 @samplings
 @pytest.mark.parametrize("depth", [0, 1, 4, 8])
 @pytest.mark.parametrize("stop", range(8))
-async def test_text_ends_behind_the_first_stop_id(sampling: SamplingParams, depth: int, stop: int) -> None:
+async def test_text_ends_behind_the_first_stop_id(
+    sampling: SamplingParams, depth: int, stop: int
+) -> None:
     expected = stopped(own_text(PROMPT, sampling, TOKENS), stop)
     for name in DRAFTS:
-        text = await alone(sampling, drafter(name, PROMPT, sampling), fixed(depth), stop_ids=(stop,))
+        text = await alone(
+            sampling, drafter(name, PROMPT, sampling), fixed(depth), stop_ids=(stop,)
+        )
         assert text.tokens == expected
         assert_ends_once(text)
 
 
 @samplings
-async def test_eos_inside_an_accepted_path_cuts_the_rest_of_the_path_off(sampling: SamplingParams) -> None:
+async def test_eos_inside_an_accepted_path_cuts_the_rest_of_the_path_off(
+    sampling: SamplingParams,
+) -> None:
     own = own_text(PROMPT, sampling, TOKENS)
     cut = 0
     for stop in set(own[1:8]) - {own[0]}:
         place = own.index(stop)
-        text = await alone(sampling, drafter("own weights", PROMPT, sampling), fixed(8), stop_ids=(stop,))
+        text = await alone(
+            sampling, drafter("own weights", PROMPT, sampling), fixed(8), stop_ids=(stop,)
+        )
         assert text.tokens == own[: place + 1]
-        if place in range(1, 9):  # in the first round's path, with accepted nodes and the bonus behind it
+        if place in range(
+            1, 9
+        ):  # in the first round's path, with accepted nodes and the bonus behind it
             assert text.kinds == (Kind.PLAIN, *[Kind.ACCEPTED] * place)
             assert (text.report.accepted, text.report.emitted) == (place, place)
             assert text.report.drafted_per_position == [1] * 8
@@ -84,7 +86,12 @@ async def test_text_has_max_tokens_exactly(sampling: SamplingParams, name: str, 
 async def test_one_token_asks_no_drafter(sampling: SamplingParams) -> None:
     draft = drafter("own weights", PROMPT, sampling)
     text = await alone(sampling, draft, fixed(8), tokens=1)
-    assert (len(text.tokens), text.kinds, draft.asked, text.report.passes) == (1, (Kind.PLAIN,), 0, 0)
+    assert (len(text.tokens), text.kinds, draft.asked, text.report.passes) == (
+        1,
+        (Kind.PLAIN,),
+        0,
+        0,
+    )
 
 
 async def test_two_tokens_ask_no_drafter_either() -> None:
@@ -107,7 +114,9 @@ class Silent(Drafter):
     method = "silent"
 
     def propose(self, batch: list[tuple[DraftSession, Budget]]) -> list[Proposal]:  # type: ignore[override]
-        return [Proposal(TokenTree.root_only(session.tokens[-1]), self.method) for session, _ in batch]
+        return [
+            Proposal(TokenTree.root_only(session.tokens[-1]), self.method) for session, _ in batch
+        ]
 
 
 @samplings
@@ -116,45 +125,6 @@ async def test_empty_proposals_are_passes_but_no_rounds(sampling: SamplingParams
     assert text.tokens == own_text(PROMPT, sampling, TOKENS)
     assert set(text.kinds) == {Kind.PLAIN}
     assert (text.report.rounds, text.report.drafted, text.report.passes) == (0, 0, TOKENS - 1)
-
-
-@samplings
-@pytest.mark.parametrize("lag", range(5))
-async def test_halt_racing_the_end_of_a_text(sampling: SamplingParams, lag: int) -> None:
-    """Halt is sent `left` tokens before the end, by length or by stop id; the run goes on for `lag` more."""
-    own = own_text(PROMPT, sampling, TOKENS)
-    for left in range(1, 6):
-        controller = Handover(fixed(3), lambda remaining, left=left: remaining > left)  # type: ignore[misc]
-        text = await alone(sampling, drafter("stranger", PROMPT, sampling), controller, lag=lag)
-        assert text.tokens == own
-        assert_ends_once(text)
-        for stop in set(own):
-            text = await alone(
-                sampling, drafter("stranger", PROMPT, sampling), controller, lag=lag, stop_ids=(stop,)
-            )
-            assert text.tokens == stopped(own, stop)
-            assert_ends_once(text)
-
-
-@samplings
-async def test_halt_racing_the_end_of_a_text_in_the_engine(sampling: SamplingParams) -> None:
-    """Each of these ends by Halt a different number of tokens before its last one."""
-    controllers = [Handover(fixed(3), lambda left, n=n: left > n) for n in range(1, 9)]  # type: ignore[misc]
-    async with running_engine() as engine:
-        texts = await together(
-            engine, [(PROMPT, sampling, drafter("noisy copy", PROMPT, sampling), one) for one in controllers]
-        )
-        assert engine.load().queue == 0
-    assert {text.tokens for text in texts} == {own_text(PROMPT, sampling, TOKENS)}
-
-
-async def test_halt_without_a_run_is_harmless() -> None:
-    async with running_engine() as engine:
-        verifier = EngineVerifier(engine, PROMPT, GREEDY, TOKENS)
-        await verifier.halt()
-        text = await generate(PROMPT, verifier, drafter("own weights", PROMPT, GREEDY), fixed(4), TOKENS)
-        await verifier.halt()
-    assert text.tokens == own_text(PROMPT, GREEDY, TOKENS)
 
 
 def same_model(context_length: int) -> MemoLM:
@@ -169,11 +139,13 @@ def same_model(context_length: int) -> MemoLM:
 async def test_text_reaches_the_end_of_the_context(
     sampling: SamplingParams, depth: int, shorter: int
 ) -> None:
-    """Prompt and output fill the target's context; a draft model whose own is shorter falls silent there."""
+    """Prompt and output fill the target's context; a draft model with less falls silent."""
     end = len(PROMPT) + TOKENS
     target, draft = LocalTarget(same_model(end)), draft_model(same_model(end - shorter))
     session = draft.open(PROMPT, sampling)
-    text = await generate(PROMPT, target.open(PROMPT, sampling, TOKENS), session, fixed(depth), TOKENS)
+    text = await generate(
+        PROMPT, target.open(PROMPT, sampling, TOKENS), session, fixed(depth), TOKENS
+    )
     assert text.tokens == own_text(PROMPT, sampling, TOKENS)
     assert (text.report.accepted > 0) == (depth > 0)
 

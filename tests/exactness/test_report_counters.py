@@ -34,7 +34,11 @@ def test_counts_per_position_add_up(made: list[tuple[str, TokenTree, int]]) -> N
     real = [(method, tree, accepted) for method, tree, accepted in made if tree.drafted]
     assert (report.passes, report.rounds) == (len(made), len(real))
     assert report.drafted == sum(tree.drafted for _, tree, _ in real)
-    assert report.accepted == sum(report.accepted_per_position) == sum(accepted for *_, accepted in real)
+    assert (
+        report.accepted
+        == sum(report.accepted_per_position)
+        == sum(accepted for *_, accepted in real)
+    )
     assert report.emitted == report.accepted + report.rounds
     for position, count in enumerate(report.drafted_per_position):
         assert count == sum(tree.depth > position for _, tree, _ in real) > 0
@@ -44,7 +48,10 @@ def test_counts_per_position_add_up(made: list[tuple[str, TokenTree, int]]) -> N
     assert len(report.drafted_per_position) == max((tree.depth for _, tree, _ in real), default=0)
     totals = report.by_method.values()
     assert sum(counts["rounds"] for counts in totals) == report.rounds
-    for name, whole in (("drafted", report.drafted_per_position), ("accepted", report.accepted_per_position)):
+    for name, whole in (
+        ("drafted", report.drafted_per_position),
+        ("accepted", report.accepted_per_position),
+    ):
         assert [sum(counts[f"{name}:{i}"] for counts in totals) for i in range(len(whole))] == whole
 
 
@@ -62,7 +69,11 @@ async def test_report_agrees_with_the_tokens(
     behind = {kind: kinds[1:].count(kind) for kind in Kind}  # the first one is the prefill's
     assert len(text.tokens) == TOKENS
     assert report.accepted == behind[Kind.ACCEPTED] == sum(report.accepted_per_position)
-    assert report.rounds == behind[Kind.RECOVERED] + behind[Kind.BONUS] == report.drafted_per_position[0]
+    assert (
+        report.rounds
+        == behind[Kind.RECOVERED] + behind[Kind.BONUS]
+        == report.drafted_per_position[0]
+    )
     assert report.emitted == report.accepted + report.rounds
     assert report.passes == report.rounds + behind[Kind.PLAIN]
     assert sum(report.drafted_per_position) <= report.drafted

@@ -1,4 +1,4 @@
-"""The same seed gives the same text, and greedy text is the target's own, whatever happens on the way."""
+"""Seeded and greedy text is the target's own, whatever happens on the way."""
 
 from dataclasses import replace
 
@@ -35,7 +35,9 @@ def drafted_and_accepted(text: Text) -> bool:
 async def test_without_drafts_the_text_is_the_targets_own(sampling: str) -> None:
     expected = own_text(PROMPT, SAMPLINGS[sampling], TOKENS)
     assert (await alone(SAMPLINGS[sampling], None, fixed(4))).tokens == expected
-    text = await alone(SAMPLINGS[sampling], drafter("own weights", PROMPT, SAMPLINGS[sampling]), fixed(0))
+    text = await alone(
+        SAMPLINGS[sampling], drafter("own weights", PROMPT, SAMPLINGS[sampling]), fixed(0)
+    )
     assert text.tokens == expected
     assert set(text.kinds) == {Kind.PLAIN}
     assert len(set(expected)) > 3
@@ -43,7 +45,9 @@ async def test_without_drafts_the_text_is_the_targets_own(sampling: str) -> None
 
 @ways
 @pytest.mark.parametrize("depth", DEPTHS)
-async def test_any_drafter_and_depth_gives_the_targets_own_text(sampling: str, name: str, depth: int) -> None:
+async def test_any_drafter_and_depth_gives_the_targets_own_text(
+    sampling: str, name: str, depth: int
+) -> None:
     params = SAMPLINGS[sampling]
     text = await alone(params, drafter(name, PROMPT, params), fixed(depth))
     assert text.tokens == own_text(PROMPT, params, TOKENS)
@@ -54,7 +58,9 @@ async def test_any_drafter_and_depth_gives_the_targets_own_text(sampling: str, n
 
 @ways
 @pytest.mark.parametrize(("depth", "nodes"), [(1, 3), (3, 9), (4, 6)])
-async def test_trees_give_the_targets_own_text(sampling: str, name: str, depth: int, nodes: int) -> None:
+async def test_trees_give_the_targets_own_text(
+    sampling: str, name: str, depth: int, nodes: int
+) -> None:
     params = SAMPLINGS[sampling]
     text = await alone(params, drafter(name, PROMPT, params), fixed(depth, nodes))
     assert text.tokens == own_text(PROMPT, params, TOKENS)
@@ -63,12 +69,14 @@ async def test_trees_give_the_targets_own_text(sampling: str, name: str, depth: 
 
 @ways
 async def test_a_batch_of_eight_gives_each_what_it_gets_alone(sampling: str, name: str) -> None:
-    """Eight requests of different length, depth and shape through the engine; two of them without drafts."""
+    """Eight requests of different length, depth and shape at once; two of them without drafts."""
     params = [replace(SAMPLINGS[sampling], choice=number) for number in range(8)]
     prompts = [[3, *PROMPT[: number + 1]] for number in range(8)]
     depths = [(1, 1), (4, 4), (8, 8), (3, 9), (0, 0), (4, 4), (2, 6), (8, 8)]
     async with running_engine() as engine:
-        drafts = [drafter(name, prompt, param) for prompt, param in zip(prompts, params, strict=True)]
+        drafts = [
+            drafter(name, prompt, param) for prompt, param in zip(prompts, params, strict=True)
+        ]
         requests = [
             (prompt, param, None if number == 5 else draft, fixed(*depth))
             for number, (prompt, param, draft, depth) in enumerate(
@@ -87,7 +95,7 @@ async def test_a_batch_of_eight_gives_each_what_it_gets_alone(sampling: str, nam
 async def test_hand_over_between_draft_and_free_run_at_every_token(
     sampling: str, name: str, lag: int
 ) -> None:
-    """Both ways: a free run begins, and ends by Halt, at every token that a text of this length has."""
+    """A free run begins, and ends by Halt, at every token that a text of this length has."""
     params = SAMPLINGS[sampling]
     expected = own_text(PROMPT, params, TOKENS)
     for token in range(1, TOKENS):
@@ -107,11 +115,13 @@ async def test_hand_overs_in_turn_through_the_engine(sampling: str, period: int)
     """Halt races the engine's steps: the run is wherever it is when the orchestrator ends it."""
     params = SAMPLINGS[sampling]
     controllers = [
-        Handover(fixed(3), lambda left, shift=shift: (left + shift) % period == 0) for shift in range(8)
+        Handover(fixed(3), lambda left, shift=shift: (left + shift) % period == 0)
+        for shift in range(8)
     ]
     async with running_engine() as engine:
         texts = await together(
-            engine, [(PROMPT, params, drafter("noisy copy", PROMPT, params), one) for one in controllers]
+            engine,
+            [(PROMPT, params, drafter("noisy copy", PROMPT, params), one) for one in controllers],
         )
     assert {text.tokens for text in texts} == {own_text(PROMPT, params, TOKENS)}
     assert {Kind.PLAIN, Kind.ACCEPTED} <= {kind for text in texts for kind in text.kinds[1:]}
@@ -119,7 +129,9 @@ async def test_hand_overs_in_turn_through_the_engine(sampling: str, period: int)
 
 @ways
 @pytest.mark.parametrize("reopens_after", [None, 1, 5])
-async def test_a_drafter_may_die_at_any_proposal(sampling: str, name: str, reopens_after: int | None) -> None:
+async def test_a_drafter_may_die_at_any_proposal(
+    sampling: str, name: str, reopens_after: int | None
+) -> None:
     params = SAMPLINGS[sampling]
     expected = own_text(PROMPT, params, TOKENS)
     for number in range(4):
@@ -132,7 +144,9 @@ async def test_a_drafter_may_die_at_any_proposal(sampling: str, name: str, reope
 
 @ways
 @pytest.mark.parametrize(
-    "late", [{0}, {1, 2}, {0, 2, 4}, set(range(100))], ids=["first", "second and third", "every other", "all"]
+    "late",
+    [{0}, {1, 2}, {0, 2, 4}, set(range(100))],
+    ids=["first", "second and third", "every other", "all"],
 )
 async def test_late_proposals_change_nothing(sampling: str, name: str, late: set[int]) -> None:
     params = SAMPLINGS[sampling]

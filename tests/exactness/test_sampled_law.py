@@ -1,4 +1,4 @@
-"""Sampled text has the target's law, whatever drafts: G-tests on three tokens, and what must fail them."""
+"""Sampled text has the target's law: G-tests on three tokens, and what must fail them."""
 
 import numpy as np
 import pytest
@@ -69,7 +69,9 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_drawn_drafts_leave_the_law_of_the_target(
     sampling: SamplingParams, shape: Shape, target: MemoLM, stranger: MemoLM
 ) -> None:
-    counts, kinds = count_tokens(target, draft_model(stranger), PROMPT, lambda _: sampling, shape, SAMPLES)
+    counts, kinds = count_tokens(
+        target, draft_model(stranger), PROMPT, lambda _: sampling, shape, SAMPLES
+    )
     assert min(kinds[Kind.ACCEPTED], kinds[Kind.RECOVERED]) > SAMPLES / 10
     assert g_test(counts, exact_law(target, PROMPT, sampling)) > PASSES
 
@@ -94,10 +96,15 @@ def test_looked_up_drafts_leave_the_law_of_the_target(target: MemoLM) -> None:
 
 
 def test_seeds_leave_the_law_of_the_target(target: MemoLM) -> None:
-    """One text a seed; over the seeds its law is the target's, with the draft coupled to the same noise."""
+    """One text a seed: over seeds it has the target's law, the draft coupled to the same noise."""
     draft = draft_model(noisy(target, 0.1))
     counts, kinds = count_tokens(
-        target, draft, PROMPT, lambda seed: SamplingParams(temperature=0.8, seed=seed), CHAIN, SAMPLES
+        target,
+        draft,
+        PROMPT,
+        lambda seed: SamplingParams(temperature=0.8, seed=seed),
+        CHAIN,
+        SAMPLES,
     )
     assert kinds[Kind.ACCEPTED] > SAMPLES / 2
     assert g_test(counts, exact_law(target, PROMPT, SamplingParams(temperature=0.8))) > PASSES
@@ -114,15 +121,23 @@ def p_value(target: MemoLM, draft: LocalDraft, shape: Shape) -> float:
     return g_test(counts, exact_law(target, PROMPT, PLAIN))
 
 
-def test_full_q_sampled_but_truncated_q_declared_is_caught(target: MemoLM, stranger: MemoLM) -> None:
+def test_full_q_sampled_but_truncated_q_declared_is_caught(
+    target: MemoLM, stranger: MemoLM
+) -> None:
     rng = np.random.default_rng(1)
 
     def make(q: np.ndarray, count: int) -> Children:
         token, told = draw(q, rng.random()), truncate(q, M)
-        if token not in told.ids:  # the declared law has no mass there: the ratio is as good as infinite
-            weights = dict(zip([*told.ids.tolist(), token], [*told.weights.tolist(), 1e-9], strict=True))
+        if (
+            token not in told.ids
+        ):  # the declared law has no mass there: the ratio is as good as infinite
+            weights = dict(
+                zip([*told.ids.tolist(), token], [*told.weights.tolist(), 1e-9], strict=True)
+            )
             ids = sorted(weights)
-            told = TruncatedDistribution(np.array(ids), np.array([weights[i] for i in ids], dtype=np.float32))
+            told = TruncatedDistribution(
+                np.array(ids), np.array([weights[i] for i in ids], dtype=np.float32)
+            )
         return Children([token], told)
 
     assert p_value(target, LocalDraft(WrongDrafter(stranger, make)), CHAIN) < FAILS
@@ -134,7 +149,11 @@ def test_skipping_the_residual_is_caught(
     right = acceptance.reject
 
     def wrong(
-        tokens: list[int], q: TruncatedDistribution, evidence: NodeEvidence, outside: int, uniform: Uniform
+        tokens: list[int],
+        q: TruncatedDistribution,
+        evidence: NodeEvidence,
+        outside: int,
+        uniform: Uniform,
     ) -> tuple[int | None, int]:
         place, token = right(tokens, q, evidence, outside, uniform)
         if place is None:
@@ -165,7 +184,11 @@ def test_siblings_drawn_with_replacement_but_tested_without_are_caught(
     right = acceptance.reject
 
     def tested(
-        tokens: list[int], q: TruncatedDistribution, evidence: NodeEvidence, outside: int, uniform: Uniform
+        tokens: list[int],
+        q: TruncatedDistribution,
+        evidence: NodeEvidence,
+        outside: int,
+        uniform: Uniform,
     ) -> tuple[int | None, int]:
         place, token = right(draws[id(q)], q, evidence, outside, uniform)
         return (None, token) if place is None else (tokens.index(token), token)
@@ -174,7 +197,9 @@ def test_siblings_drawn_with_replacement_but_tested_without_are_caught(
     assert p_value(target, LocalDraft(WrongDrafter(stranger, make)), TREE) < FAILS
 
 
-def test_dropping_a_sampled_token_whose_q_is_small_is_caught(target: MemoLM, stranger: MemoLM) -> None:
+def test_dropping_a_sampled_token_whose_q_is_small_is_caught(
+    target: MemoLM, stranger: MemoLM
+) -> None:
     rng = np.random.default_rng(1)
 
     def make(q: np.ndarray, count: int) -> Children:

@@ -18,9 +18,9 @@ from tests.local.together import Together
 class Faults:
     """What goes wrong, counted in proposals asked for (0 is the first).
 
-    late: proposals that come too late; the loop gets None and finds the drafter busy for `pause` looks.
+    late: proposals that come too late; the loop finds the drafter busy for `pause` looks.
     dies_at: the proposal during which the drafter is lost.
-    reopens_after: looks at the lost drafter until a new session with the whole prefix opens; None is never.
+    reopens_after: looks at a lost drafter until a new session opens with the whole prefix.
     """
 
     late: frozenset[int] = frozenset()
@@ -53,7 +53,7 @@ def draft_model(model: MemoLM, seed: int = 0) -> LocalDraft:
 
 
 class LocalDrafter:
-    """One session; like a remote one it gets committed tokens with the next request and never raises."""
+    """One session; like a remote one it gets tokens with the next request and never raises."""
 
     wants_samples = False
     round_bytes = 0
@@ -85,7 +85,9 @@ class LocalDrafter:
             return False
         return not self._dead
 
-    def observe(self, tokens: Sequence[int], features: Sequence[Features], samples: Sequence[int]) -> None:
+    def observe(
+        self, tokens: Sequence[int], features: Sequence[Features], samples: Sequence[int]
+    ) -> None:
         self._tokens += tokens
 
     async def propose(self, budget: Budget) -> Proposal | None:

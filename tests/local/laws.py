@@ -13,7 +13,7 @@ LEAST_EXPECTED = 5.0
 
 
 def g_test(counts: npt.NDArray[np.float64], law: npt.NDArray[np.float64]) -> float:
-    """p-value of a G-test of counts against law, of the same shape; cells under 5 expected are pooled.
+    """p-value of a G-test of counts against a law of the same shape; cells under 5 are pooled.
 
     A count where the law has no mass gives 0.
     """
@@ -24,13 +24,17 @@ def g_test(counts: npt.NDArray[np.float64], law: npt.NDArray[np.float64]) -> flo
     small = expected < LEAST_EXPECTED
     observed = np.append(observed[~small], observed[small].sum())
     expected = np.append(expected[~small], expected[small].sum())
-    if 0 < expected[-1] < LEAST_EXPECTED:  # the pool itself may be too small: it joins the least cell
+    if (
+        0 < expected[-1] < LEAST_EXPECTED
+    ):  # the pool itself may be too small: it joins the least cell
         least = int(np.argmin(expected[:-1]))
         observed[least] += observed[-1]
         expected[least] += expected[-1]
         expected[-1] = 0
     kept = expected > 0
-    return float(stats.power_divergence(observed[kept], expected[kept], lambda_="log-likelihood").pvalue)
+    return float(
+        stats.power_divergence(observed[kept], expected[kept], lambda_="log-likelihood").pvalue
+    )
 
 
 def joint_law(
@@ -39,7 +43,7 @@ def joint_law(
     vocab: int,
     tokens: int,
 ) -> npt.NDArray[np.float64]:
-    """P [vocab] * tokens of the first `tokens` tokens behind `prompt`, from the law of the next one."""
+    """P [vocab, vocab, ...] of the first `tokens` tokens, from the law of the next one."""
     law = np.ones(())
     for length in range(tokens):
         rows = [next_law([*prompt, *path]) for path in product(range(vocab), repeat=length)]

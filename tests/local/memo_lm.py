@@ -1,7 +1,8 @@
-"""A real transformer, tiny and random, that remembers its logits by prefix: thousands of rounds take seconds.
+"""A real transformer, tiny and random, that remembers its logits: thousands of rounds take seconds.
 
-It stands in for `CausalLM` behind the target's and the drafter's own code. Its cache holds tokens instead of
-keys: a row that is kept wrongly, or stands for another token than it should, changes every logit behind it.
+It stands in for `CausalLM` behind the target's and the drafter's own code. Its cache holds tokens
+instead of keys: a row that is kept wrongly, or stands for another token than it should, changes
+every logit behind it.
 """
 
 from __future__ import annotations
@@ -45,9 +46,11 @@ class TokenCache:
 
 
 class MemoLM:
-    """Logits of `model` behind every prefix, times `sharpness`; states are row numbers of a table."""
+    """Logits of `model` times `sharpness`; states are row numbers of a table."""
 
-    def __init__(self, model: PreTrainedModel, sharpness: float = 1.0, context_length: int = 512) -> None:
+    def __init__(
+        self, model: PreTrainedModel, sharpness: float = 1.0, context_length: int = 512
+    ) -> None:
         self.model = model
         self.name = "memo"
         self.vocab_size: int = model.config.vocab_size
@@ -71,7 +74,9 @@ class MemoLM:
             for token, parent in zip(segment.tokens, segment.parents, strict=True):
                 paths.append((*paths[parent + 1], token))
             if max(map(len, paths)) > self.context_length:
-                raise ValueError(f"tokens: {max(map(len, paths))} positions, limit {self.context_length}")
+                raise ValueError(
+                    f"tokens: {max(map(len, paths))} positions, limit {self.context_length}"
+                )
             prefixes += paths[1:]
             cache.tokens += segment.tokens
         with self._lock:
@@ -99,7 +104,7 @@ class MemoLM:
         for row, prefix in enumerate(longest):
             padded[row, : len(prefix)] = torch.tensor(
                 prefix
-            )  # causal: what is right of a row never reaches it
+            )  # causal: the right never reaches a row
         logits = self.model(padded, use_cache=False).logits
         last = [len(prefix) - 1 for prefix in prefixes]
         self._table[first : first + len(prefixes)] = logits[rows, last] * self._sharpness
@@ -107,7 +112,7 @@ class MemoLM:
 
 
 def _longest(prefixes: Sequence[Prefix]) -> tuple[list[Prefix], list[int]]:
-    """The prefixes that no other one continues, and for each prefix the index of one that continues it."""
+    """Prefixes that no other one continues, and for each prefix which of them continues it."""
     wanted = set(prefixes)
     row_of: dict[Prefix, int] = {}
     longest: list[Prefix] = []
@@ -126,13 +131,17 @@ def as_model(model: MemoLM) -> CausalLM:
     return cast(CausalLM, model)
 
 
-def memo_lm(vocab: int = 8, seed: int = 0, sharpness: float = 1.0, context_length: int = 512) -> MemoLM:
+def memo_lm(
+    vocab: int = 8, seed: int = 0, sharpness: float = 1.0, context_length: int = 512
+) -> MemoLM:
     """A random model; models of different seeds have nothing in common."""
-    return MemoLM(tiny_model(vocab=vocab, layers=2, hidden=32, seed=seed), sharpness, context_length)
+    return MemoLM(
+        tiny_model(vocab=vocab, layers=2, hidden=32, seed=seed), sharpness, context_length
+    )
 
 
 def noisy(model: MemoLM, noise: float, seed: int = 1) -> MemoLM:
-    """A copy whose weights carry `noise` times their own spread: a draft model that is often right."""
+    """A copy whose weights carry `noise` times their spread: a draft model often right."""
     copy = tiny_model(vocab=model.vocab_size, layers=2, hidden=32)
     copy.load_state_dict(model.model.state_dict())
     generator = torch.Generator().manual_seed(seed)

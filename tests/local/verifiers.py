@@ -1,4 +1,4 @@
-"""Two Verifiers in this process: over the target's session and step alone, and over its whole engine."""
+"""Two Verifiers in this process: over the target's session and step, and over its engine."""
 
 from __future__ import annotations
 
@@ -70,7 +70,12 @@ class LocalVerifier:
         )
 
     async def free_run(
-        self, base_len: int, commit: Commit | None, root: int, max_tokens: int, stop_ids: Sequence[int]
+        self,
+        base_len: int,
+        commit: Commit | None,
+        root: int,
+        max_tokens: int,
+        stop_ids: Sequence[int],
     ) -> AsyncGenerator[RunTokens, None]:
         session = self.session
         session.advance(session.round + 1, base_len, commit, root)
@@ -112,7 +117,9 @@ class EngineVerifier:
         self._engine = engine
 
     async def prefill(self) -> Evidence:
-        return await self._engine.verify(self.session, TokenTree.root_only(self.session.tokens[-1]), {})
+        return await self._engine.verify(
+            self.session, TokenTree.root_only(self.session.tokens[-1]), {}
+        )
 
     async def verify(
         self,
@@ -127,7 +134,12 @@ class EngineVerifier:
         return await self._engine.verify(self.session, tree, supports, tree_exact)
 
     async def free_run(
-        self, base_len: int, commit: Commit | None, root: int, max_tokens: int, stop_ids: Sequence[int]
+        self,
+        base_len: int,
+        commit: Commit | None,
+        root: int,
+        max_tokens: int,
+        stop_ids: Sequence[int],
     ) -> AsyncGenerator[RunTokens, None]:
         self.session.advance(self.session.round + 1, base_len, commit, root)
         heard: asyncio.Queue[schedule.RunTokens | BaseException] = asyncio.Queue()

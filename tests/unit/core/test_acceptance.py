@@ -22,7 +22,9 @@ def given(*numbers: float) -> Callable[[], float]:
 
 def cut(weights: dict[int, float]) -> TruncatedDistribution:
     ids = sorted(weights)
-    return TruncatedDistribution(np.array(ids), np.array([weights[i] for i in ids], dtype=np.float32))
+    return TruncatedDistribution(
+        np.array(ids), np.array([weights[i] for i in ids], dtype=np.float32)
+    )
 
 
 def evidence_of(p: np.ndarray, q: TruncatedDistribution) -> NodeEvidence:
@@ -44,7 +46,10 @@ def enumerated(monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[Any, float
     """The exact law of drawing `count` siblings from q~ and rejecting among them."""
 
     def law(
-        p: np.ndarray, q: TruncatedDistribution, count: int, declared: TruncatedDistribution | None = None
+        p: np.ndarray,
+        q: TruncatedDistribution,
+        count: int,
+        declared: TruncatedDistribution | None = None,
     ) -> dict[Any, float]:
         def run(chooser: Chooser) -> int:
             monkeypatch.setattr(acceptance, "draw", chooser.draw)
@@ -122,7 +127,7 @@ def test_p_equal_to_q_always_accepts(uniform: float) -> None:
 
 
 def test_a_residual_without_mass_falls_back_to_p() -> None:
-    """p falls short of q~ by rounding alone and the uniform hits the gap: p itself is drawn from."""
+    """p falls short of q~ by rounding and the uniform hits the gap: p itself is drawn from."""
     q = cut({0: 0.5, 1: 0.5})
     evidence = NodeEvidence(np.array([0.5, 0.5]), 0.0)
     never = 1.0  # stands for a uniform that rounding put on the wrong side
@@ -155,10 +160,18 @@ def test_evidence_may_come_in_any_scale() -> None:
 def test_walk_under_match_descends_and_emits() -> None:
     tree = TokenTree((9, 1, 2, 3, 4), (-1, 0, 0, 2, 3))
     none = given()
-    assert decide(tree, {}, Evidence((2, 0, 3, 4, 7)), none) == acceptance.Decision((2, 3, 4), 7, Kind.BONUS)
-    assert decide(tree, {}, Evidence((2, 0, 3, 5, 7)), none) == acceptance.Decision((2, 3), 5, Kind.RECOVERED)
-    assert decide(tree, {}, Evidence((1, 0, 3, 5, 7)), none) == acceptance.Decision((1,), 0, Kind.BONUS)
-    assert decide(tree, {}, Evidence((5, 0, 3, 5, 7)), none) == acceptance.Decision((), 5, Kind.RECOVERED)
+    assert decide(tree, {}, Evidence((2, 0, 3, 4, 7)), none) == acceptance.Decision(
+        (2, 3, 4), 7, Kind.BONUS
+    )
+    assert decide(tree, {}, Evidence((2, 0, 3, 5, 7)), none) == acceptance.Decision(
+        (2, 3), 5, Kind.RECOVERED
+    )
+    assert decide(tree, {}, Evidence((1, 0, 3, 5, 7)), none) == acceptance.Decision(
+        (1,), 0, Kind.BONUS
+    )
+    assert decide(tree, {}, Evidence((5, 0, 3, 5, 7)), none) == acceptance.Decision(
+        (), 5, Kind.RECOVERED
+    )
 
 
 def test_the_empty_proposal_emits_the_targets_sample() -> None:
@@ -183,12 +196,18 @@ def test_walk_mixes_nodes_of_both_rules() -> None:
             Evidence((1, 2), {0: NodeEvidence(np.array([1.0]), 0.0)}),
             r"evidence\.nodes: 1 probabilities, limit 2",
         ),
-        (Evidence((1, 2), {0: NodeEvidence(np.zeros(2), 0.0)}), r"evidence\.nodes: mass 0, limit above 0"),
+        (
+            Evidence((1, 2), {0: NodeEvidence(np.zeros(2), 0.0)}),
+            r"evidence\.nodes: mass 0, limit above 0",
+        ),
         (
             Evidence((1, 2), {0: NodeEvidence(np.array([np.nan, 1]), 0.0)}),
             r"evidence\.nodes: mass nan, limit",
         ),
-        (Evidence((-1, 2), {0: NodeEvidence(np.zeros(2), 1.0)}), r"evidence\.samples: none for node 0"),
+        (
+            Evidence((-1, 2), {0: NodeEvidence(np.zeros(2), 1.0)}),
+            r"evidence\.samples: none for node 0",
+        ),
     ],
 )
 def test_evidence_that_does_not_fit_is_refused(evidence: Evidence, message: str) -> None:
@@ -199,3 +218,24 @@ def test_evidence_that_does_not_fit_is_refused(evidence: Evidence, message: str)
 def test_a_missing_sample_under_match_is_refused() -> None:
     with pytest.raises(EvidenceError, match=r"evidence\.samples: none for node 1"):
         decide(TokenTree.chain(0, [1]), {}, Evidence((1, -1)), given())
+
+
+@pytest.mark.parametrize("merged", [True, False], ids=["merged", "tested twice"])
+def test_equal_draws_must_be_merged_before_the_test(
+    merged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Merged, draws with replacement are as good as draws without; tested twice they are not."""
+    p, full = (np.array(row) for row in LAWS["apart"])
+    q = truncate(full, 4)
+
+    def run(chooser: Chooser) -> int:
+        monkeypatch.setattr(acceptance, "draw", chooser.draw)
+        siblings = [int(q.ids[chooser.choose(q.probabilities)]) for _ in range(2)]
+        outside = p.copy()
+        outside[q.ids] = 0
+        tokens = list(dict.fromkeys(siblings)) if merged else siblings
+        return reject(tokens, q, evidence_of(p, q), chooser.choose(outside), chooser.uniform)[1]  # type: ignore[arg-type]
+
+    law = law_of(run)
+    difference = max(abs(law.get(token, 0.0) - p[token]) for token in range(VOCAB))
+    assert difference < 1e-7 if merged else difference > 0.01

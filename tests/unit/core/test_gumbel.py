@@ -18,7 +18,7 @@ KNOWN_ANSWERS = [  # of Random123, kat_vectors, philox4x32 with 10 rounds: count
     ),
 ]
 
-# seed, choice, position, token -> noise. They fix the text of every seeded request: never change them.
+# seed, choice, position, token -> noise. They fix the text of every seeded request for ever.
 VECTORS: list[tuple[int, int, int, int, float]] = [
     (0, 0, 0, 0, 0.08482025135306243),
     (7, 0, 5, 42, 0.310473854456725),
@@ -43,7 +43,9 @@ def test_philox_gives_random123s_known_answers(
 def test_noise_is_that_of_the_stored_vectors(
     seed: int, choice: int, position: int, token: int, noise: float
 ) -> None:
-    assert gumbel(seed, choice, position, np.array([token]))[0] == pytest.approx(noise, rel=1e-14, abs=1e-15)
+    assert gumbel(seed, choice, position, np.array([token]))[0] == pytest.approx(
+        noise, rel=1e-14, abs=1e-15
+    )
 
 
 @pytest.mark.parametrize(("seed", "choice", "position", "token", "noise"), VECTORS)
@@ -91,7 +93,13 @@ def test_noise_of_a_token_does_not_depend_on_its_neighbours() -> None:
 
 def test_every_part_of_the_counter_and_the_key_changes_the_noise() -> None:
     base = (2**33 + 5, 1, 9)
-    others = [(2**33 + 6, 1, 9), (2**34 + 5, 1, 9), (2**33 + 5, 2, 9), (2**33 + 5, 1, 10), (2**33 + 5, 9, 1)]
+    others = [
+        (2**33 + 6, 1, 9),
+        (2**34 + 5, 1, 9),
+        (2**33 + 5, 2, 9),
+        (2**33 + 5, 1, 10),
+        (2**33 + 5, 9, 1),
+    ]
     noise = {tuple(gumbel(*args, np.arange(4)).tolist()) for args in [base, *others]}
     assert len(noise) == 6
     assert len({x for row in noise for x in row}) == 24
@@ -117,10 +125,14 @@ def test_a_token_without_mass_is_never_drawn_and_a_single_one_always() -> None:
 
 
 def test_two_laws_close_to_each_other_mostly_draw_the_same_token() -> None:
-    """What seeded drafting lives on: the same noise on a nearby law mostly leads to the same token."""
+    """What seeded drafting lives on: the same noise on a nearby law mostly gives the same token."""
     q = P * np.array([1.1, 1, 0.9, 0.95, 1.2, 1, 1.0, 0.8])
     q /= q.sum()
-    agree = np.mean([seeded_draw(P, seed, 0, 1) == seeded_draw(q, seed, 0, 1) for seed in range(2000)])
+    agree = np.mean(
+        [seeded_draw(P, seed, 0, 1) == seeded_draw(q, seed, 0, 1) for seed in range(2000)]
+    )
     assert agree > 0.9
-    other = np.mean([seeded_draw(P, seed, 0, 1) == seeded_draw(q, seed, 0, 2) for seed in range(2000)])
+    other = np.mean(
+        [seeded_draw(P, seed, 0, 1) == seeded_draw(q, seed, 0, 2) for seed in range(2000)]
+    )
     assert other < 0.45

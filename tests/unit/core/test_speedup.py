@@ -64,7 +64,9 @@ def test_speculation_pays_exactly_where_acceptance_exceeds_the_draft_cost(
 
 
 @given(st.floats(0, 0.99), st.floats(0.01, 1), st.floats(0, 0.5), st.floats(0, 0.2))
-def test_no_k_beats_the_best(acceptance: float, cost: float, overhead: float, per_row: float) -> None:
+def test_no_k_beats_the_best(
+    acceptance: float, cost: float, overhead: float, per_row: float
+) -> None:
     def verify(rows: int) -> float:
         return 1 + per_row * (rows - 1)
 
@@ -86,7 +88,9 @@ def test_overhead_and_costly_rows_switch_speculation_off() -> None:
 
 
 def test_survival_needs_no_independence() -> None:
-    assert expected_tokens_from_survival([0.8, 0.64, 0.512, 0.4096]) == pytest.approx(expected_tokens(0.8, 4))
+    assert expected_tokens_from_survival([0.8, 0.64, 0.512, 0.4096]) == pytest.approx(
+        expected_tokens(0.8, 4)
+    )
     assert expected_tokens_from_survival([]) == 1.0
     assert best_k_from_survival([0.9, 0.1, 0.1, 0.1], 0.2) == 1
     assert best_k_from_survival([0.5, 0.5, 0.5, 0.5, 0.5, 0.5], 0.2) == 6
@@ -114,6 +118,8 @@ def test_survival_that_rises_is_refused(survival: list[float], message: str) -> 
         (0.5, -1, "k: -1"),
     ],
 )
-def test_formulas_refuse_what_is_no_chance_and_no_length(acceptance: float, k: int, message: str) -> None:
+def test_formulas_refuse_what_is_no_chance_and_no_length(
+    acceptance: float, k: int, message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         expected_tokens(acceptance, k)

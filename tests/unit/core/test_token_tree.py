@@ -70,7 +70,9 @@ def test_builder_merges_siblings_with_the_same_token_only() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 4)), max_size=30))
-def test_what_a_builder_builds_is_a_tree_and_survives_the_wires_form(edges: list[tuple[int, int]]) -> None:
+def test_what_a_builder_builds_is_a_tree_and_survives_the_wires_form(
+    edges: list[tuple[int, int]],
+) -> None:
     builder = TreeBuilder(0)
     asked = set()
     for parent, token in edges:

@@ -17,7 +17,10 @@ def random_logits() -> dict[str, np.ndarray]:
     ties = {f"ties {v}": rng.integers(-3, 4, size=v) for v in (3, 8, 60, 400)}
     flat = {"all alike": np.zeros(16), "one leads": np.eye(12)[3]}
     wide = {"wide": rng.normal(scale=40.0, size=300), "far off": rng.normal(size=30) + 1e4}
-    return {name: np.asarray(x, dtype=np.float32) for name, x in {**plain, **ties, **flat, **wide}.items()}
+    return {
+        name: np.asarray(x, dtype=np.float32)
+        for name, x in {**plain, **ties, **flat, **wide}.items()
+    }
 
 
 WARPERS = [
@@ -50,7 +53,7 @@ def test_law_is_that_of_transformers_processors(params: SamplingParams) -> None:
         if params.top_p == 1.0 or np.unique(logits).size == logits.size:
             assert np.array_equal(p > 0, expected > 0), name
             assert np.allclose(p, expected, atol=1e-6, rtol=1e-6), name
-        # Which of several equal tokens leave the nucleus, torch's unstable sort decides there; not how many.
+        # torch's unstable sort decides which of several equal tokens leave; not how many.
         assert sorted(logits[p > 0]) == sorted(logits[expected > 0]), name
         assert np.allclose(np.sort(p), np.sort(expected), atol=1e-6, rtol=1e-6), name
         assert p.sum() == pytest.approx(1.0, abs=1e-12)
@@ -62,14 +65,20 @@ def test_another_order_of_the_warpers_would_show(swapped: str) -> None:
     params = SamplingParams(temperature=1.7, top_k=20, top_p=0.93, min_p=0.05)
     order = list(transformers_processors(params))
     names = [type(one).__name__ for one in order]
-    assert [name.removesuffix("LogitsWarper") for name in names] == ["Temperature", "TopK", "TopP", "MinP"]
+    assert [name.removesuffix("LogitsWarper") for name in names] == [
+        "Temperature",
+        "TopK",
+        "TopP",
+        "MinP",
+    ]
     first = 1 if swapped == "top_k and top_p" else 2
     order[first], order[first + 1] = order[first + 1], order[first]
     wrong = LogitsProcessorList(order)
     rng = np.random.default_rng(4)
     cases = [rng.normal(scale=3.0, size=50).astype(np.float32) for _ in range(50)]
     assert any(
-        not np.array_equal(probabilities(x, params) > 0, transformers_law(wrong, x) > 0) for x in cases
+        not np.array_equal(probabilities(x, params) > 0, transformers_law(wrong, x) > 0)
+        for x in cases
     )
 
 
@@ -86,7 +95,9 @@ def test_greedy_is_one_hot_at_the_lowest_of_equal_tokens() -> None:
 
 @pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e-12])
 def test_vanishing_temperature_is_greedy_without_overflow(temperature: float) -> None:
-    p = probabilities(np.array([1, 2, -5], dtype=np.float32), SamplingParams(temperature=temperature))
+    p = probabilities(
+        np.array([1, 2, -5], dtype=np.float32), SamplingParams(temperature=temperature)
+    )
     assert p.tolist() == [0, 1, 0]
 
 
@@ -98,7 +109,9 @@ def test_tokens_that_the_model_rules_out_keep_no_mass() -> None:
 
 
 @given(
-    st.lists(st.sampled_from([0.0, 1e-300, 1e-17, 1e-3, 0.2, 1.0]), min_size=1, max_size=12).filter(any),
+    st.lists(st.sampled_from([0.0, 1e-300, 1e-17, 1e-3, 0.2, 1.0]), min_size=1, max_size=12).filter(
+        any
+    ),
     st.one_of(st.sampled_from([0.0, BELOW_ONE, 0.5]), st.floats(0, 1, exclude_max=True)),
 )
 def test_no_token_without_mass_is_ever_drawn(weights: list[float], uniform: float) -> None:
@@ -131,7 +144,9 @@ def test_truncation_drops_what_has_no_mass_in_float32() -> None:
 
 
 @given(st.integers(1, 9), st.integers(0, 2**32 - 1))
-def test_truncation_has_m_ascending_ids_none_less_likely_than_those_left_out(m: int, seed: int) -> None:
+def test_truncation_has_m_ascending_ids_none_less_likely_than_those_left_out(
+    m: int, seed: int
+) -> None:
     q = np.random.default_rng(seed).dirichlet(np.full(8, 0.3))
     cut = truncate(q, m)
     assert cut.ids.tolist() == sorted(set(cut.ids.tolist()))
