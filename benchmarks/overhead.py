@@ -16,7 +16,7 @@ import json
 import statistics
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -130,10 +130,11 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--out", type=Path, default=RESULTS / "overhead.json")
     given = parser.parse_args()
-    with nullcontext() if given.address else Cluster() as cluster:
-        with Client(given.address or cluster.address) as client:
-            figures = measure(client, given.method, given.k, given.prompts, given.tokens)
-            info = client.info()
+    with ExitStack() as stack:
+        address = given.address or stack.enter_context(Cluster()).address
+        client = stack.enter_context(Client(address))
+        figures = measure(client, given.method, given.k, given.prompts, given.tokens)
+        info = client.info()
     console = Console()
     console.print(table(figures))
     run = {

@@ -24,13 +24,12 @@ from outrider.serving.errors import (
     Unavailable,
 )
 from outrider.serving.wire import (
-    budget_from_proto,
     check_range,
     check_tokens,
     features_from_proto,
-    proposal_to_proto,
     sampling_from_proto,
 )
+from outrider.serving.wire_rounds import budget_from_proto, proposal_to_proto
 from outrider.v1 import draft_pb2, draft_pb2_grpc, types_pb2
 
 Context = grpc.aio.ServicerContext[draft_pb2.DraftMessage, draft_pb2.DraftReply]

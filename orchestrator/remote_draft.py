@@ -14,12 +14,8 @@ import grpc.aio
 from outrider.core.round import Budget, Features, Proposal, SamplingParams
 from outrider.drafting.base import FeatureSpec
 from outrider.serving.errors import ServiceError
-from outrider.serving.wire import (
-    budget_to_proto,
-    features_to_proto,
-    proposal_from_proto,
-    sampling_to_proto,
-)
+from outrider.serving.wire import features_to_proto, sampling_to_proto
+from outrider.serving.wire_rounds import budget_to_proto, proposal_from_proto
 from outrider.v1 import draft_pb2
 
 logger = logging.getLogger(__name__)

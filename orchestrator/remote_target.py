@@ -16,12 +16,12 @@ from outrider.drafting.base import FeatureSpec
 from outrider.serving.errors import ServiceError
 from outrider.serving.wire import (
     commit_to_proto,
-    evidence_from_proto,
     features_from_proto,
     sampling_to_proto,
     support_to_proto,
     tree_to_proto,
 )
+from outrider.serving.wire_rounds import evidence_from_proto
 from outrider.v1 import target_pb2, types_pb2
 
 ACK_EVERY = 8  # tokens of a free run between two acknowledgements

@@ -127,7 +127,8 @@ def _speculative(message: orchestrator_pb2.Speculative, values: Mapping[str, Any
             meant = ELSEWHERE_CALLED.get(str(key)) or (close[0] if close else None)
             hint = f"; did you mean {meant!r}?" if meant else ""
             raise InvalidRequest(
-                f"speculative: unknown key {key!r}; known keys are {', '.join(SPECULATIVE_KEYS)}{hint}"
+                f"speculative: unknown key {key!r}; "
+                f"known keys are {', '.join(SPECULATIVE_KEYS)}{hint}"
             )
         if value is not None:
             _put(message, key, value, f"speculative.{key}")
@@ -140,8 +141,8 @@ def _utf8(name: str, text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise InvalidRequest(
-            f"{name}: character {error.start} is the lone surrogate U+{ord(text[error.start]):04X}, "
-            "which UTF-8 cannot carry"
+            f"{name}: character {error.start} is the lone surrogate "
+            f"U+{ord(text[error.start]):04X}, which UTF-8 cannot carry"
         ) from error
 
 

@@ -13,12 +13,12 @@ from outrider.serving.wire import (
     check_range,
     check_tokens,
     commit_from_proto,
-    evidence_to_proto,
     features_to_proto,
     load_to_proto,
     support_from_proto,
     tree_from_proto,
 )
+from outrider.serving.wire_rounds import evidence_to_proto
 from outrider.v1 import target_pb2
 from target_service.engine import Engine
 from target_service.schedule import RunTokens

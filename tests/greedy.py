@@ -1,4 +1,7 @@
-"""What the greedy exactness tests share: reference texts, draft models of every quality, and the comparison."""
+"""What the greedy exactness tests share.
+
+Reference texts, draft models of every quality, and the comparison.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,18 @@ TOKENS = 64
 
 def noisy_target() -> Path:
     """A copy of the default target whose weights carry noise, made once."""
-    return build_once(f"noisy-{NOISE_SCALE:g}", lambda out: noisy_copy("default", out, NOISE_SCALE, seed=1))
+    return build_once(
+        f"noisy-{NOISE_SCALE:g}", lambda out: noisy_copy("default", out, NOISE_SCALE, seed=1)
+    )
 
 
-# Name of a draft_model variant -> its --drafter flag. `cut` is the 4-layer cut that comes with the target.
+# Name of a draft_model variant -> its --drafter flag. `cut` is the 4-layer cut that comes with the
+# target.
 def drafter_flags(variant: str) -> list[str]:
-    """The --drafter flags of a cluster whose draft_model has the named quality; ngram comes along with `cut`."""
+    """The --drafter flags of a cluster whose draft_model has the named quality.
+
+    Ngram comes along with `cut`.
+    """
     if variant == "cut":
         return ["draft_model", "ngram"]
     return [f"draft_model={default_target() if variant == 'self' else noisy_target()}"]
@@ -35,7 +44,10 @@ def drafter_flags(variant: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Difference:
-    """Where two texts part: position among the generated tokens, both tokens, the target's top-2 gap there."""
+    """Where two texts part.
+
+    Position among the generated tokens, both tokens, the target's top-2 gap there.
+    """
 
     position: int
     expected: int | None
@@ -43,7 +55,8 @@ class Difference:
     gap: float
 
     def __str__(self) -> str:
-        return f"position {self.position}: {self.expected} expected, {self.found} found, top-2 gap {self.gap:.2e}"
+        tokens = f"{self.expected} expected, {self.found} found"
+        return f"position {self.position}: {tokens}, top-2 gap {self.gap:.2e}"
 
 
 class Reference:
@@ -64,7 +77,9 @@ class Reference:
         if not chat:
             return list(self.tokenizer(prompt)["input_ids"])
         messages = [{"role": "user", "content": prompt}]
-        encoded = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=True)
+        encoded = self.tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_dict=True
+        )
         return list(encoded["input_ids"])
 
     def generate(self, prompt: Sequence[int], tokens: int = TOKENS) -> list[int]:
@@ -76,7 +91,9 @@ class Reference:
             )
         return [int(token) for token in out[0, len(prompt) :]]
 
-    def compare(self, prompt: Sequence[int], expected: Sequence[int], found: Sequence[int]) -> Difference | None:
+    def compare(
+        self, prompt: Sequence[int], expected: Sequence[int], found: Sequence[int]
+    ) -> Difference | None:
         """The first difference of two continuations of `prompt`; None where they are equal."""
         if list(expected) == list(found):
             return None
@@ -102,7 +119,12 @@ def speculative(method: str, k: int) -> dict[str, Any]:
 
 
 def run(
-    address: str, prompts: Sequence[Sequence[int]], method: str, k: int, streams: int, tokens: int = TOKENS
+    address: str,
+    prompts: Sequence[Sequence[int]],
+    method: str,
+    k: int,
+    streams: int,
+    tokens: int = TOKENS,
 ) -> list[GenerationResult]:
     """Greedy results of all prompts, `streams` of them at once."""
     with Client(address) as client, ThreadPoolExecutor(streams) as pool:

@@ -1,8 +1,10 @@
-"""The whole greedy sweep: every prompt, drafter, K, alone and eight at once, against plain and transformers.
+"""The whole greedy sweep: every prompt, drafter, K, alone and eight at once, against plain and
+transformers.
 
     python -m tests.sweep [--fresh]
 
-Each finished cell is appended to tests/results/sweep.jsonl with its commit; a second run goes on where the first was
+Each finished cell is appended to tests/results/sweep.jsonl with its commit; a second run goes on
+where the first was
 stopped. The summary is tests/results/sweep.json. The exit status is 1 where any text differed.
 """
 
@@ -62,7 +64,10 @@ def cells(sets: list[str]) -> Iterator[Cell]:
 
 
 def prompt_sets(reference: Reference) -> dict[str, list[list[int]]]:
-    """Token ids: our own prompts (chat-formatted, and raw edge cases), and the shared sets where they are there."""
+    """Token ids.
+
+    Our own prompts (chat-formatted, and raw edge cases), and the shared sets where they are there.
+    """
     chats = [reference.encode(p.prompt, chat=True) for p in own.load()]
     edges = [reference.encode(p.prompt, chat=False) for p in [*own.one_token(), *own.long()]]
     sets = {"own": chats + edges}
@@ -83,7 +88,13 @@ def done() -> dict[str, dict[str, Any]]:
     return {row["key"]: row for row in rows}
 
 
-def check(cell: Cell, prompts: list[list[int]], expected: list[list[int]], address: str, reference: Reference) -> Any:
+def check(
+    cell: Cell,
+    prompts: list[list[int]],
+    expected: list[list[int]],
+    address: str,
+    reference: Reference,
+) -> Any:
     """Runs a cell: its row for the log."""
     started = time.monotonic()
     results = run(address, prompts, cell.method, cell.k, cell.streams)
@@ -118,7 +129,12 @@ def main() -> int:
     sets = prompt_sets(reference)
     finished = done()
     todo = [cell for cell in cells(list(sets)) if cell.key not in finished]
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console) as progress:
         if todo:
             expected = _references(reference, sets, progress)
@@ -130,7 +146,9 @@ def main() -> int:
             with Cluster(drafters=drafter_flags(variant), dtype="float32") as cluster:
                 for cell in mine:
                     progress.update(task, description=cell.key)
-                    row = check(cell, sets[cell.prompts], expected[cell.prompts], cluster.address, reference)
+                    row = check(
+                        cell, sets[cell.prompts], expected[cell.prompts], cluster.address, reference
+                    )
                     with LOG.open("a", encoding="utf-8") as log:
                         log.write(json.dumps(row) + "\n")
                     progress.advance(task)
@@ -141,7 +159,9 @@ def _agreed(row: dict[str, Any]) -> bool:
     return row["accepted"] > 0 or (row["variant"], row["method"]) == ("cut", "draft_model")
 
 
-def _references(reference: Reference, sets: dict[str, list[list[int]]], progress: Progress) -> dict[str, Any]:
+def _references(
+    reference: Reference, sets: dict[str, list[list[int]]], progress: Progress
+) -> dict[str, Any]:
     task = progress.add_task("transformers", total=sum(map(len, sets.values())))
     expected: dict[str, list[list[int]]] = {}
     for name, prompts in sets.items():
@@ -172,8 +192,8 @@ def _summarise(console: Console) -> int:
         for difference in row["differences"]:
             console.print(f"{row['key']}: {difference}")
     console.print(
-        f"{summary['texts']} texts, {summary['tokens']} tokens, {summary['differing_texts']} differ; "
-        f"cells without drafts: {undrafted or 'none'}"
+        f"{summary['texts']} texts, {summary['tokens']} tokens, "
+        f"{summary['differing_texts']} differ; cells without drafts: {undrafted or 'none'}"
     )
     return 1 if differing or undrafted else 0
 

@@ -10,7 +10,12 @@ import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 from transformers.models.gemma3 import Gemma3TextConfig
 from transformers.models.gpt2 import GPT2Config
 from transformers.models.llama import LlamaConfig
@@ -21,6 +26,7 @@ from transformers.models.qwen3 import Qwen3Config
 from outrider.models.causal_lm import CausalLM
 
 FINGERPRINT = "tiny"
+FIRST = "w0"
 
 
 def _common(vocab: int, layers: int, hidden: int) -> dict[str, Any]:
@@ -50,7 +56,10 @@ def mistral(vocab: int, layers: int, hidden: int) -> PreTrainedConfig:
 
 def qwen2(vocab: int, layers: int, hidden: int) -> PreTrainedConfig:
     return Qwen2Config(
-        **_common(vocab, layers, hidden), use_sliding_window=True, sliding_window=9, max_window_layers=1
+        **_common(vocab, layers, hidden),
+        use_sliding_window=True,
+        sliding_window=9,
+        max_window_layers=1,
     )
 
 
@@ -120,11 +129,18 @@ def tiny_tokenizer(vocab: int = 64) -> PreTrainedTokenizerFast:
     """Words w0, w1, ... with the ids 0, 1, ...; the last is the end of text."""
     backend = Tokenizer(WordLevel({f"w{i}": i for i in range(vocab)}, unk_token="w0"))  # noqa: S106
     backend.pre_tokenizer = Whitespace()
-    return PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="w0", eos_token=f"w{vocab - 1}")  # noqa: S106
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, unk_token=FIRST, eos_token=f"w{vocab - 1}"
+    )
 
 
 def save_tiny(
-    folder: Path, family: str = "llama", vocab: int = 64, layers: int = 2, hidden: int = 32, seed: int = 0
+    folder: Path,
+    family: str = "llama",
+    vocab: int = 64,
+    layers: int = 2,
+    hidden: int = 32,
+    seed: int = 0,
 ) -> PreTrainedModel:
     """Writes a tiny model and its tokenizer as a Hugging Face directory."""
     model = tiny_model(family, vocab, layers, hidden, seed)

@@ -50,6 +50,6 @@ def check_vocabulary(target: Vocabulary, name: str, tokenizer_fingerprint: str, 
         )
     if size != target.size:
         raise DrafterRefused(
-            f"vocabulary size of draft model {name} is {size}, of target {target.name} {target.size}; "
-            "they must be equal"
+            f"vocabulary size of draft model {name} is {size}, "
+            f"of target {target.name} {target.size}; they must be equal"
         )

@@ -126,7 +126,8 @@ def summary(result: GenerationResult, seconds: float) -> str:
     report = result.speculation
     if report.rounds:
         parts.append(
-            f"{report.method}: {report.rounds} rounds, acceptance rate {report.acceptance_rate:.2f}, "
+            f"{report.method}: {report.rounds} rounds, "
+            f"acceptance rate {report.acceptance_rate:.2f}, "
             f"acceptance length {report.acceptance_length:.2f}"
         )
     else:

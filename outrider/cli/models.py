@@ -65,7 +65,8 @@ def list_models() -> None:
         found = hub.cached_models()
         if not found:
             err().print(
-                f"no models in {hub.models_folder()}; `outrider models fetch` gets the default target"
+                f"no models in {hub.models_folder()}; "
+                "`outrider models fetch` gets the default target"
             )
             return
         table = Table("family", "layers", "parameters", "size", Column("path", overflow="fold"))

@@ -131,7 +131,7 @@ def _merge_chain(
 def _merge_branches(
     root: int, continuations: Iterator[list[int]], depth: int, nodes: int
 ) -> TokenTree:
-    """All continuations in their order, equal beginnings shared, until the tree has `nodes` nodes."""
+    """All continuations in order, equal beginnings shared, until the tree has `nodes` nodes."""
     tree = TreeBuilder(root)
     for continuation in continuations:
         node = 0

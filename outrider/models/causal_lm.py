@@ -1,4 +1,4 @@
-"""A decoder-only model of transformers that runs the packed rows of many sessions in one forward."""
+"""A decoder-only transformers model that runs the packed rows of many sessions in one forward."""
 
 from __future__ import annotations
 

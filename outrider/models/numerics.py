@@ -34,7 +34,7 @@ class Numerics:
 
 
 def weights_hash(model: nn.Module) -> str:
-    """SHA-256 over names, shapes and bytes of all parameters (tied ones once) and stored buffers."""
+    """SHA-256 over names, shapes and bytes of all parameters (tied once) and stored buffers."""
     digest = hashlib.sha256()
     stored = model.state_dict().keys()
     buffers = ((name, b) for name, b in model.named_buffers() if name in stored)

@@ -23,7 +23,19 @@ def make(folder: Path, name: str = "one") -> Certificates:
     extensions = folder / f"{name}.ext"
     extensions.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
     new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    _openssl("req", "-x509", *new_key, "-keyout", ca_key, "-out", ca, "-days", "2", "-subj", f"/CN=ca-{name}")
+    _openssl(
+        "req",
+        "-x509",
+        *new_key,
+        "-keyout",
+        ca_key,
+        "-out",
+        ca,
+        "-days",
+        "2",
+        "-subj",
+        f"/CN=ca-{name}",
+    )
     _openssl("req", *new_key, "-keyout", key, "-out", request, "-subj", "/CN=localhost")
     signing = ["-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", "2", "-extfile", extensions]
     _openssl("x509", "-req", "-in", request, "-out", cert, *signing)

@@ -58,7 +58,9 @@ class SteeredDrafter(Drafter):
         root = session.tokens[-1]
         if root == POISON:
             raise ArithmeticError("poisoned")
-        return Proposal(TokenTree.chain(root, [root + i + 1 for i in range(budget.depth)]), self.method)
+        return Proposal(
+            TokenTree.chain(root, [root + i + 1 for i in range(budget.depth)]), self.method
+        )
 
 
 class SlowPrefillDrafter(SteeredDrafter):
@@ -107,7 +109,9 @@ class Server:
     def stream(self) -> grpc.aio.StreamStreamCall:
         return self.stub.Propose(timeout=TIMEOUT)
 
-    async def opened(self, prompt: Sequence[int] = (1, 2, 3), **fields: object) -> grpc.aio.StreamStreamCall:
+    async def opened(
+        self, prompt: Sequence[int] = (1, 2, 3), **fields: object
+    ) -> grpc.aio.StreamStreamCall:
         call = self.stream()
         await call.write(open_message(prompt, **fields))
         assert (await call.read()).WhichOneof("message") == "ready"
@@ -127,14 +131,19 @@ async def serving(limits: Limits | None = None) -> AsyncIterator[Server]:
     drafters: list[Drafter] = [steered, slow, DrawnDrafter(), NgramDrafter()]
     engine = DraftEngine({drafter.method: drafter for drafter in drafters}, limits)
     settings = ServiceSettings(listen="127.0.0.1:0", grace_s=0.1)
-    async with running(settings, DraftService(engine, VOCABULARY)) as address, connect(address) as channel:
+    async with (
+        running(settings, DraftService(engine, VOCABULARY)) as address,
+        connect(address) as channel,
+    ):
         steered.batches.clear()
         slow.batches.clear()
         slow.log.clear()
         yield Server(draft_pb2_grpc.DraftStub(channel), engine, steered, slow)  # type: ignore[no-untyped-call]
 
 
-def open_message(prompt: Sequence[int] = (1, 2, 3), method: str = "steered", **sampling: object) -> object:
+def open_message(
+    prompt: Sequence[int] = (1, 2, 3), method: str = "steered", **sampling: object
+) -> object:
     return draft_pb2.DraftMessage(
         open=draft_pb2.DraftOpen(
             request_id="r",

@@ -108,7 +108,10 @@ class FakeOrchestrator(orchestrator_pb2_grpc.OrchestratorServicer):
         await self._fail(context)
         return pb.OrchestratorInfo(
             model=types_pb2.ModelInfo(
-                name="fake", vocab_size=8, context_length=64, numerics=types_pb2.Numerics(dtype="float32")
+                name="fake",
+                vocab_size=8,
+                context_length=64,
+                numerics=types_pb2.Numerics(dtype="float32"),
             ),
             methods=["draft_model", "ngram"],
             recommended_depths=[4, 6],
@@ -122,7 +125,9 @@ class FakeOrchestrator(orchestrator_pb2_grpc.OrchestratorServicer):
             await self.faults.pop(0)(context)
 
 
-def abort(code: grpc.StatusCode, details: str = "injected", metadata: tuple[Any, ...] = ()) -> Fault:
+def abort(
+    code: grpc.StatusCode, details: str = "injected", metadata: tuple[Any, ...] = ()
+) -> Fault:
     """A fault: the call ends with this status."""
 
     async def fail(context: grpc.aio.ServicerContext) -> None:

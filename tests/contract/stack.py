@@ -98,6 +98,10 @@ class DraftReplica:
         self._running = AsyncExitStack()
         self.address = await self._running.enter_async_context(running(settings, service))
 
+    @property
+    def running(self) -> bool:
+        return self._running is not None
+
     async def kill(self) -> None:
         if self._running is not None:
             running_, self._running = self._running, None
@@ -152,7 +156,8 @@ async def deployment(
     made_tokenizer: PreTrainedTokenizerFast | None = None,
     **settings: Any,
 ) -> AsyncIterator[Stack]:
-    target = target or SteeredModel(model())
+    # A little slower than it could be: otherwise a text may be over before its drafter is ready.
+    target = target or SteeredModel(model(), delay_s=0.003)
     drafts = [DraftReplica(drafters) for _ in range(replicas)]
     async with AsyncExitStack() as stack:
         for draft in drafts:

@@ -51,7 +51,11 @@ async def test_replies_fold_into_one_result_with_all_totals(client: AsyncClient)
     assert result.token_ids == [1, 2, 3, 4, 5, 6]
     assert result.kinds == ["plain", "accepted", "accepted", "bonus", "accepted", "recovered"]
     assert result.finish_reason == "length"
-    assert (result.usage.prompt_tokens, result.usage.completion_tokens, result.usage.total_tokens) == (
+    assert (
+        result.usage.prompt_tokens,
+        result.usage.completion_tokens,
+        result.usage.total_tokens,
+    ) == (
         3,
         6,
         9,
@@ -87,7 +91,9 @@ async def test_info_has_the_depth_that_each_method_recommends(client: AsyncClien
     assert (info.model.name, info.model.numerics.dtype, info.max_depth) == ("fake", "float32", 16)
 
 
-@pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK])
+@pytest.mark.parametrize(
+    "code", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
+)
 async def test_every_status_has_its_exception(
     code: grpc.StatusCode, fake: FakeOrchestrator, client: AsyncClient, blocking: Client
 ) -> None:
@@ -102,7 +108,9 @@ def test_the_table_from_status_to_exception_is_complete() -> None:
     assert set(exceptions.EXCEPTIONS) == set(grpc.StatusCode) - {grpc.StatusCode.OK}
 
 
-async def test_a_full_server_says_when_to_come_back(fake: FakeOrchestrator, client: AsyncClient) -> None:
+async def test_a_full_server_says_when_to_come_back(
+    fake: FakeOrchestrator, client: AsyncClient
+) -> None:
     fake.faults = [abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", (("retry-after-ms", "1500"),))]
     with pytest.raises(outrider.ResourceExhausted) as caught:
         await client.generate("hi")
@@ -117,19 +125,25 @@ async def test_a_fault_of_the_server_shows_nothing_of_its_inside(
         await client.generate("hi")
 
 
-async def test_a_stream_without_its_summary_is_a_fault(fake: FakeOrchestrator, client: AsyncClient) -> None:
+async def test_a_stream_without_its_summary_is_a_fault(
+    fake: FakeOrchestrator, client: AsyncClient
+) -> None:
     fake.replies = replies()[:2]
     with pytest.raises(outrider.ServerError, match="without its summary"):
         await client.generate("hi")
 
 
-async def test_an_unset_finish_reason_is_a_fault(fake: FakeOrchestrator, client: AsyncClient) -> None:
+async def test_an_unset_finish_reason_is_a_fault(
+    fake: FakeOrchestrator, client: AsyncClient
+) -> None:
     fake.replies[-1].summary.ClearField("finish_reason")
     with pytest.raises(outrider.ServerError, match="finish_reason"):
         await client.generate("hi")
 
 
-async def test_one_blocking_client_serves_many_threads(fake: FakeOrchestrator, blocking: Client) -> None:
+async def test_one_blocking_client_serves_many_threads(
+    fake: FakeOrchestrator, blocking: Client
+) -> None:
     texts: list[str] = []
 
     def work() -> None:
@@ -145,7 +159,10 @@ async def test_one_blocking_client_serves_many_threads(fake: FakeOrchestrator, b
 
 
 def test_importing_the_package_loads_neither_torch_nor_grpc() -> None:
-    code = "import sys, outrider, outrider.core.round; print(sorted({'torch', 'grpc'} & set(sys.modules)))"
+    code = (
+        "import sys, outrider, outrider.core.round; "
+        "print(sorted({'torch', 'grpc'} & set(sys.modules)))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -59,7 +59,9 @@ async def test_retries_are_bounded(fake: FakeOrchestrator, client: AsyncClient) 
     assert len(fake.requests) == QUICK.attempts
 
 
-async def test_info_is_tried_again(fake: FakeOrchestrator, client: AsyncClient, blocking: Client) -> None:
+async def test_info_is_tried_again(
+    fake: FakeOrchestrator, client: AsyncClient, blocking: Client
+) -> None:
     for call in (client.info(), asyncio.to_thread(blocking.info)):
         fake.faults = [abort(UNAVAILABLE)]
         assert (await call).version == "1"
@@ -78,14 +80,18 @@ async def test_nothing_is_tried_again_behind_the_first_token(
         assert len(fake.requests) == 1
 
 
-async def test_nothing_but_unavailable_is_tried_again(fake: FakeOrchestrator, client: AsyncClient) -> None:
+async def test_nothing_but_unavailable_is_tried_again(
+    fake: FakeOrchestrator, client: AsyncClient
+) -> None:
     fake.faults = [abort(grpc.StatusCode.RESOURCE_EXHAUSTED)] * 2
     with pytest.raises(outrider.ResourceExhausted):
         await client.generate("hi")
     assert len(fake.requests) == 1
 
 
-async def test_closing_a_stream_early_cancels_the_call(fake: FakeOrchestrator, client: AsyncClient) -> None:
+async def test_closing_a_stream_early_cancels_the_call(
+    fake: FakeOrchestrator, client: AsyncClient
+) -> None:
     fake.endless = True
     async with aclosing(client.stream("hi")) as chunks:
         assert (await anext(chunks)).text == "a"
@@ -105,7 +111,9 @@ async def test_closing_a_blocking_stream_early_cancels_the_call(
     assert fake.cancelled == 1
 
 
-async def test_a_cancelled_task_cancels_the_call(fake: FakeOrchestrator, client: AsyncClient) -> None:
+async def test_a_cancelled_task_cancels_the_call(
+    fake: FakeOrchestrator, client: AsyncClient
+) -> None:
     fake.endless = True
     task = asyncio.create_task(client.generate("hi"))
     await eventually(lambda: fake.live == 1)
@@ -118,7 +126,10 @@ async def test_a_cancelled_task_cancels_the_call(fake: FakeOrchestrator, client:
 async def test_the_timeout_ends_a_call_that_hangs(
     fake: FakeOrchestrator, client: AsyncClient, blocking: Client
 ) -> None:
-    for call in (client.generate("a", timeout=0.2), asyncio.to_thread(blocking.generate, "a", timeout=0.2)):
+    for call in (
+        client.generate("a", timeout=0.2),
+        asyncio.to_thread(blocking.generate, "a", timeout=0.2),
+    ):
         fake.faults = [hang()]
         with pytest.raises(outrider.DeadlineExceeded):
             await call

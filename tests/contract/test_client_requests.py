@@ -36,7 +36,12 @@ def test_every_argument_reaches_its_field() -> None:
     )
     assert list(request.prompt_token_ids.ids) == [1, 2]
     sampling = request.sampling
-    assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (0.0, 3, 0.5, 0.25)
+    assert (sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p) == (
+        0.0,
+        3,
+        0.5,
+        0.25,
+    )
     assert sampling.HasField("temperature")
     assert (sampling.seed, list(request.stop), request.ignore_eos) == (2**64 - 1, ["end"], True)
     speculative = request.speculative
@@ -47,7 +52,9 @@ def test_every_argument_reaches_its_field() -> None:
 
 
 def test_a_chat_keeps_roles_and_order() -> None:
-    request = chat_request([{"role": "system", "content": "be"}, {"role": "user", "content": "häh"}])
+    request = chat_request(
+        [{"role": "system", "content": "be"}, {"role": "user", "content": "häh"}]
+    )
     assert [(m.role, m.content.decode()) for m in request.chat.messages] == [
         ("system", "be"),
         ("user", "häh"),
@@ -55,7 +62,8 @@ def test_a_chat_keeps_roles_and_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: text_request("", None), lambda: text_request(None, []), lambda: chat_request([])]
+    "make",
+    [lambda: text_request("", None), lambda: text_request(None, []), lambda: chat_request([])],
 )
 def test_empty_input_is_left_for_the_server_to_refuse(make: Any) -> None:
     assert make().WhichOneof("input") is not None
@@ -102,7 +110,9 @@ def test_token_ids_that_do_not_fit_are_refused_by_place() -> None:
 
 
 def test_the_server_judges_what_can_be_sent() -> None:
-    request = text_request("hi", None, max_tokens=-1, temperature=math.nan, speculative={"n_max": 10**6})
+    request = text_request(
+        "hi", None, max_tokens=-1, temperature=math.nan, speculative={"n_max": 10**6}
+    )
     assert request.max_tokens == -1
     assert math.isnan(request.sampling.temperature)
 
@@ -130,7 +140,9 @@ def test_an_unknown_argument_is_refused() -> None:
         text_request("hi", None, max_new_tokens=3)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("message", [{"role": "user"}, {"role": "user", "content": "a", "name": "b"}, "hi"])
+@pytest.mark.parametrize(
+    "message", [{"role": "user"}, {"role": "user", "content": "a", "name": "b"}, "hi"]
+)
 def test_a_chat_message_has_role_and_content_only(message: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"messages\[0\]: must have the keys role and content"):
         chat_request([message])

@@ -12,7 +12,7 @@ from draft_service.engine import Limits
 from draft_service.session import Drafted, Prefilled, Request
 from outrider.core.round import Budget, SamplingParams
 from outrider.core.tree import TokenTree
-from outrider.serving.wire import proposal_from_proto
+from outrider.serving.wire_rounds import proposal_from_proto
 from outrider.v1 import draft_pb2
 
 
@@ -77,7 +77,9 @@ async def test_half_closed_stream_ends_behind_the_answers_that_are_due(server: S
         yield open_message()
         yield request(1, 4, [10])
 
-    replies = [reply.WhichOneof("message") async for reply in server.stub.Propose(messages(), timeout=10)]
+    replies = [
+        reply.WhichOneof("message") async for reply in server.stub.Propose(messages(), timeout=10)
+    ]
     assert replies == ["ready", "proposal"]
     assert await server.live(0)
 
@@ -192,7 +194,10 @@ BAD_OPENS = {
     ),
     "empty prompt": (open_message([]), "open.prompt_ids: length: 0, limit 1 to 64"),
     "prompt over context": (open_message([1] * 65), "open.prompt_ids: length: 65, limit 1 to 64"),
-    "token out of range": (open_message([1, VOCAB]), "open.prompt_ids[1]: token 100, limit 0 to 99"),
+    "token out of range": (
+        open_message([1, VOCAB]),
+        "open.prompt_ids[1]: token 100, limit 0 to 99",
+    ),
     "NaN temperature": (open_message(temperature=math.nan), "sampling.temperature: nan"),
     "negative temperature": (open_message(temperature=-1.0), "sampling.temperature: -1"),
     "top_p of 0": (open_message(top_p=0.0), "sampling.top_p: 0"),
@@ -231,7 +236,9 @@ BAD_REQUESTS = {
 }
 
 
-@pytest.mark.parametrize(("message", "code", "expected"), BAD_REQUESTS.values(), ids=BAD_REQUESTS.keys())
+@pytest.mark.parametrize(
+    ("message", "code", "expected"), BAD_REQUESTS.values(), ids=BAD_REQUESTS.keys()
+)
 async def test_bad_request_ends_the_stream_with_a_reason(
     server: Server, message: object, code: grpc.StatusCode, expected: str
 ) -> None:

@@ -28,7 +28,9 @@ def write_model(folder: Path, words: str, vocab_size: int) -> Path:
         max_position_embeddings=77,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=words[0]))
+    tokenizer = Tokenizer(
+        models.WordLevel({word: i for i, word in enumerate(words)}, unk_token=words[0])
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token=words[0]).save_pretrained(folder)
     return folder
@@ -56,7 +58,9 @@ def test_vocabulary_is_read_from_the_targets_files(target: Path) -> None:
     assert vocabulary.tokenizer_fingerprint
 
 
-def test_draft_model_with_the_targets_tokenizer_is_built_and_drafts(target: Path, tmp_path: Path) -> None:
+def test_draft_model_with_the_targets_tokenizer_is_built_and_drafts(
+    target: Path, tmp_path: Path
+) -> None:
     draft = write_model(tmp_path / "draft", "abcdefgh", 8)
     drafter = build_drafter(f"draft_model={draft}", Setup(str(target), vocabulary_of(str(target))))
     assert isinstance(drafter, DraftModelDrafter)
@@ -82,7 +86,9 @@ def test_draft_with_another_vocabulary_size_is_refused_at_start_naming_both(
     other = write_model(tmp_path / "other", "abcdefgh", 16)
     argv += ["--drafter", f"draft_model={other}"]
     assert program.main() == 1
-    assert "vocabulary size of draft model other is 16, of target target 8" in capsys.readouterr().err
+    assert (
+        "vocabulary size of draft model other is 16, of target target 8" in capsys.readouterr().err
+    )
 
 
 def test_target_that_is_not_there_is_refused_at_start(

@@ -48,7 +48,10 @@ async def collect(call: AsyncIterator[pb.GenerateReply]) -> list[pb.GenerateRepl
 
 
 async def test_a_service_is_healthy_by_name_and_as_a_whole() -> None:
-    async with running(ServiceSettings(), FakeOrchestrator()) as address, connect(address) as channel:
+    async with (
+        running(ServiceSettings(), FakeOrchestrator()) as address,
+        connect(address) as channel,
+    ):
         assert await status(channel) == SERVING
         assert await status(channel, NAME) == SERVING
 
@@ -139,7 +142,9 @@ async def test_new_calls_are_unavailable_while_draining() -> None:
         call = generate(channel)
         await call.read()
         late = asyncio.get_running_loop().create_task(asyncio.sleep(0.3))
-        late.add_done_callback(lambda _: outcomes.append(asyncio.ensure_future(collect(generate(channel)))))
+        late.add_done_callback(
+            lambda _: outcomes.append(asyncio.ensure_future(collect(generate(channel))))
+        )
         outcomes: list[asyncio.Future[list[pb.GenerateReply]]] = []
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await outcomes[0]
@@ -194,7 +199,9 @@ sys.exit(asyncio.run(serve(settings, FakeOrchestrator(endless=True))))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_drains_and_ends_with_status_0_and_secrets_stay_out_of_the_log(number: int) -> None:
+async def test_a_signal_drains_and_ends_with_status_0_and_secrets_stay_out_of_the_log(
+    number: int,
+) -> None:
     command = [sys.executable, "-c", PROGRAM, str(Path(__file__).parent)]
     process = await asyncio.create_subprocess_exec(*command, stderr=subprocess.PIPE)
     assert process.stderr is not None
@@ -212,7 +219,10 @@ async def test_a_signal_drains_and_ends_with_status_0_and_secrets_stay_out_of_th
 
 
 async def test_reflection_lists_the_service() -> None:
-    async with running(ServiceSettings(), FakeOrchestrator()) as address, connect(address) as channel:
+    async with (
+        running(ServiceSettings(), FakeOrchestrator()) as address,
+        connect(address) as channel,
+    ):
         call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(timeout=5)
         await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
         reply = await call.read()

@@ -86,7 +86,9 @@ async def test_health_needs_no_token() -> None:
         running(ServiceSettings(token=RIGHT), FakeOrchestrator()) as address,
         connect(address) as channel,
     ):
-        reply = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)
+        reply = await health_pb2_grpc.HealthStub(channel).Check(
+            health_pb2.HealthCheckRequest(), timeout=5
+        )
         assert reply.status == health_pb2.HealthCheckResponse.SERVING
 
 
@@ -126,7 +128,9 @@ async def test_mtls_serves_only_callers_with_a_certificate_of_its_authority(
 
 
 @pytest.mark.parametrize("make", [Client, AsyncClient])
-async def test_plaintext_beyond_loopback_must_be_allowed(make: type[Client] | type[AsyncClient]) -> None:
+async def test_plaintext_beyond_loopback_must_be_allowed(
+    make: type[Client] | type[AsyncClient],
+) -> None:
     with pytest.raises(ValueError, match=r"'10\.0\.0\.1:50050' is not loopback"):
         make("10.0.0.1:50050")
     allowed = make("10.0.0.1:50050", insecure=True)

@@ -53,7 +53,10 @@ async def collect(call: AsyncIterator[pb.GenerateReply]) -> list[pb.GenerateRepl
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (errors.InvalidArgument("max_tokens: 0, limit at least 1"), grpc.StatusCode.INVALID_ARGUMENT),
+        (
+            errors.InvalidArgument("max_tokens: 0, limit at least 1"),
+            grpc.StatusCode.INVALID_ARGUMENT,
+        ),
         (errors.FailedPrecondition("base_len: 3, expected 4"), grpc.StatusCode.FAILED_PRECONDITION),
         (errors.ResourceExhausted("sessions: 64 open"), grpc.StatusCode.RESOURCE_EXHAUSTED),
         (errors.Unavailable("loading"), grpc.StatusCode.UNAVAILABLE),
@@ -72,7 +75,10 @@ async def test_service_errors_end_calls_of_every_kind_with_their_status(
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await call
             assert (caught.value.code(), caught.value.details()) == (code, str(error))
-    async with running(ServiceSettings(), FakeTarget(error)) as address, connect(address) as channel:
+    async with (
+        running(ServiceSettings(), FakeTarget(error)) as address,
+        connect(address) as channel,
+    ):
         session = target_pb2_grpc.TargetStub(channel).Verify(timeout=5)
         await session.write(target_pb2.TargetRequest())
         assert await session.read() == target_pb2.TargetReply()
@@ -82,19 +88,26 @@ async def test_service_errors_end_calls_of_every_kind_with_their_status(
 
 
 async def test_a_full_service_says_when_to_come_back() -> None:
-    fake = FakeOrchestrator(faults=[stumble(errors.ResourceExhausted("full", retry_after_s=0.2501))])
+    fake = FakeOrchestrator(
+        faults=[stumble(errors.ResourceExhausted("full", retry_after_s=0.2501))]
+    )
     async with running(ServiceSettings(), fake) as address, connect(address) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await collect(generate(channel))
         assert ("retry-after-ms", "251") in tuple(caught.value.trailing_metadata())
 
 
-async def test_a_bug_is_logged_with_its_traceback_and_not_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_is_logged_with_its_traceback_and_not_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     fake = FakeOrchestrator(faults=[stumble(KeyError("inner secret"))])
     async with running(ServiceSettings(), fake) as address, connect(address) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await collect(generate(channel))
-    assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INTERNAL, "internal error")
+    assert (caught.value.code(), caught.value.details()) == (
+        grpc.StatusCode.INTERNAL,
+        "internal error",
+    )
     assert "KeyError: 'inner secret'" in caplog.text
 
 
@@ -110,9 +123,14 @@ async def test_a_cancelled_call_is_no_bug(caplog: pytest.LogCaptureFixture) -> N
 
 
 async def test_an_unknown_method_is_unimplemented() -> None:
-    async with running(ServiceSettings(), FakeOrchestrator()) as address, connect(address) as channel:
+    async with (
+        running(ServiceSettings(), FakeOrchestrator()) as address,
+        connect(address) as channel,
+    ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await target_pb2_grpc.TargetStub(channel).GetInfo(target_pb2.TargetInfoRequest(), timeout=5)
+            await target_pb2_grpc.TargetStub(channel).GetInfo(
+                target_pb2.TargetInfoRequest(), timeout=5
+            )
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -125,7 +143,9 @@ def sized_request(size: int) -> pb.GenerateRequest:
     return request
 
 
-async def test_a_message_at_the_size_limit_passes_and_one_byte_more_is_refused_by_the_server() -> None:
+async def test_a_message_at_the_size_limit_passes_and_one_byte_more_is_refused_by_the_server() -> (
+    None
+):
     settings = ServiceSettings(max_message_mib=1)
     fake = FakeOrchestrator()
     async with running(settings, fake) as address, connect(address, max_message_mib=2) as channel:
@@ -140,7 +160,10 @@ async def test_a_message_at_the_size_limit_passes_and_one_byte_more_is_refused_b
 
 async def test_a_message_over_the_limit_of_the_sender_is_refused_before_it_leaves() -> None:
     fake = FakeOrchestrator()
-    async with running(ServiceSettings(), fake) as address, connect(address, max_message_mib=1) as channel:
+    async with (
+        running(ServiceSettings(), fake) as address,
+        connect(address, max_message_mib=1) as channel,
+    ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await collect(generate(channel, sized_request((1 << 20) + 1)))
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -23,7 +23,8 @@ SESSIONS_TOTAL = """
 import grpc
 from outrider.v1 import draft_pb2, draft_pb2_grpc
 channel = grpc.insecure_channel("127.0.0.1:50052")
-print(draft_pb2_grpc.DraftStub(channel).GetInfo(draft_pb2.DraftInfoRequest(), timeout=10).sessions_total)
+stub = draft_pb2_grpc.DraftStub(channel)
+print(stub.GetInfo(draft_pb2.DraftInfoRequest(), timeout=10).sessions_total)
 """
 
 pytestmark = [
@@ -43,9 +44,13 @@ def client() -> Iterator[Client]:
 def test_text_with_speculation_is_the_text_without(client: Client, method: str) -> None:
     drafted = 0
     for prompt in prompts.interleaved(4):
-        plain = client.generate(prompt.prompt, max_tokens=TOKENS, temperature=0.0, speculative={"n_max": 0})
+        plain = client.generate(
+            prompt.prompt, max_tokens=TOKENS, temperature=0.0, speculative={"n_max": 0}
+        )
         spec = {"method": method, "n_max": K, "n_min": K}
-        result = client.generate(prompt.prompt, max_tokens=TOKENS, temperature=0.0, speculative=spec)
+        result = client.generate(
+            prompt.prompt, max_tokens=TOKENS, temperature=0.0, speculative=spec
+        )
         assert result.token_ids == plain.token_ids
         assert result.text == plain.text
         assert plain.speculation.drafted == 0
@@ -64,7 +69,9 @@ def test_both_of_two_draft_replicas_serve_sessions(client: Client) -> None:
     before = [sessions_total(replica) for replica in replicas]
     # Until the orchestrator looks the name up again it knows the old replica only.
     while any(now <= then for now, then in zip(counts(replicas), before, strict=True)):
-        assert time.monotonic() < deadline, f"sessions went from {before} to {counts(replicas)} only"
+        assert time.monotonic() < deadline, (
+            f"sessions went from {before} to {counts(replicas)} only"
+        )
         with ThreadPoolExecutor(4) as pool:
             texts = {result.text for result in pool.map(lambda _: draft_with(client), range(4))}
         assert len(texts) == 1
@@ -85,7 +92,10 @@ def sessions_total(replica: str) -> int:
 
 
 def is_healthy(replica: str) -> bool:
-    return run("docker", "inspect", "--format", "{{.State.Health.Status}}", replica).strip() == "healthy"
+    return (
+        run("docker", "inspect", "--format", "{{.State.Health.Status}}", replica).strip()
+        == "healthy"
+    )
 
 
 def compose(*args: str) -> str:

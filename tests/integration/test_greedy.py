@@ -1,4 +1,7 @@
-"""A fixed slice of the greedy sweep over real services and the real model, float32; `tests.sweep` runs it whole."""
+"""A fixed slice of the greedy sweep over real services and the real model, float32.
+
+`tests.sweep` runs it whole.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +56,15 @@ def test_greedy_texts_equal_plain_and_transformers(
         results = run(cluster.address, prompts, method, k, streams, TOKENS)
         for index, result in enumerate(results):
             difference = reference.compare(prompts[index], expected[index], result.token_ids)
-            assert difference is None, f"{name} {method} K={k} x{streams} prompt {index}: {difference}"
+            assert difference is None, (
+                f"{name} {method} K={k} x{streams} prompt {index}: {difference}"
+            )
         if k:
             assert sum(result.speculation.drafted for result in results) > 0
         if method == "ngram" and k > 1:
             assert sum(result.speculation.accepted for result in results) > 0
         if method == "draft_model":  # the untrained cut may agree with the target nowhere
-            rate = sum(r.speculation.accepted for r in results) / sum(r.speculation.drafted for r in results)
+            rate = sum(r.speculation.accepted for r in results) / sum(
+                r.speculation.drafted for r in results
+            )
             assert {"cut": rate < 0.5, "noisy": 0.1 < rate < 0.9, "self": rate > 0.9}[name], rate

@@ -88,7 +88,12 @@ def test_the_default_target_is_fetched_and_converted(
     stages: list[str] = []
     made = hub.default_target(lambda stage, done, total: stages.append(stage))
     assert made == tmp_path / "models" / hub.DEFAULT_NAME
-    assert list(dict.fromkeys(stages)) == ["downloading", "reading", "writing weights", "writing tokenizer"]
+    assert list(dict.fromkeys(stages)) == [
+        "downloading",
+        "reading",
+        "writing weights",
+        "writing tokenizer",
+    ]
     assert hub.sha256_of(made / "model.safetensors") == hub.sha256_of(target / "model.safetensors")
     assert [path.name for path in made.parent.iterdir() if path.is_dir()] == [hub.DEFAULT_NAME]
 
@@ -164,7 +169,9 @@ def test_an_exact_tree_has_the_bits_of_its_paths_and_a_masked_one_need_not(lm: C
         alone = lm.logits(lm.forward([Segment.chain(cache, [tokens[row] for row in path])]).states)
         assert torch.equal(exact[path], alone)
     assert (exact - masked).abs().max() < 1e-3
-    assert not torch.equal(exact, masked)  # the negative control: masked keys in between change the bits
+    assert not torch.equal(
+        exact, masked
+    )  # the negative control: masked keys in between change the bits
 
 
 def test_the_default_draft_loads_and_generates(lm: CausalLM, prompts: list[list[int]]) -> None:

@@ -56,7 +56,9 @@ def test_list_and_inspect_show_the_facts(target: Path) -> None:
     assert inspect_model("default").tokenizer_fingerprint in shown
 
 
-def test_list_of_an_empty_cache_says_how_to_fill_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_list_of_an_empty_cache_says_how_to_fill_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("OUTRIDER_HOME", str(tmp_path / "empty"))
     assert "outrider models fetch" in run("list")
 
@@ -64,7 +66,10 @@ def test_list_of_an_empty_cache_says_how_to_fill_it(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["inspect", "/nowhere/model"], "model '/nowhere/model': there is no such directory or file"),
+        (
+            ["inspect", "/nowhere/model"],
+            "model '/nowhere/model': there is no such directory or file",
+        ),
         (["cut", "--layers", "9"], "layers: 9, limit 1 to 3"),
     ],
 )

@@ -1,4 +1,5 @@
-"""The prompts of the exactness tests: ten or more of each kind, written for this project, and edge cases.
+"""The prompts of the exactness tests: ten or more of each kind, written for this project, and edge
+cases.
 
 The files hold one JSON object a line: `{"kind": ..., "prompt": ...}`; the file's name is the kind.
 """
@@ -38,7 +39,9 @@ def load(kinds: Iterable[str] | None = None) -> list[Prompt]:
 
 
 def interleaved(limit: int | None = None) -> list[Prompt]:
-    """The first `limit` prompts, one kind after the other in turn, so that a slice has every kind in it."""
+    """The first `limit` prompts, one kind after the other in turn, so that a slice has every kind
+    in it.
+    """
     by_kind = [load([kind]) for kind in KINDS]
     longest = max(len(prompts) for prompts in by_kind)
     turns = [prompts[i] for i in range(longest) for prompts in by_kind if i < len(prompts)]
@@ -51,9 +54,11 @@ def one_token() -> list[Prompt]:
 
 
 def long(count: int = 2, words: int = 1210) -> list[Prompt]:
-    """`count` prompts of at least `words` words: about 1,500 tokens of the default target's tokenizer.
+    """`count` prompts of at least `words` words: about 1,500 tokens of the default target's
+    tokenizer.
 
-    Each chains the summary texts, from another start, as often as needed; so text that occurred before comes
+    Each chains the summary texts, from another start, as often as needed; so text that occurred
+    before comes
     again, which drafters that look up n-grams live on.
     """
     texts = [prompt.prompt for prompt in load(["summary"])]

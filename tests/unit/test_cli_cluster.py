@@ -42,7 +42,9 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def cluster(tmp_path: Path, **changes: object) -> Cluster:
-    return Cluster(**{"target": "tiny", "logs": tmp_path / "logs", "start_s": 60, "grace_s": 2, **changes})  # type: ignore[arg-type]
+    return Cluster(
+        **{"target": "tiny", "logs": tmp_path / "logs", "start_s": 60, "grace_s": 2, **changes}
+    )  # type: ignore[arg-type]
 
 
 def test_a_cluster_serves_and_leaves_nothing_behind(modules: Path, tmp_path: Path) -> None:
@@ -58,11 +60,14 @@ def test_a_cluster_serves_and_leaves_nothing_behind(modules: Path, tmp_path: Pat
     with redis.Redis.from_url(running.redis_url) as store, pytest.raises(redis.ConnectionError):
         store.ping()
     logs = {
-        name: (tmp_path / "logs" / f"{name}.log").read_text() for name in ("target", "draft", "orchestrator")
+        name: (tmp_path / "logs" / f"{name}.log").read_text()
+        for name in ("target", "draft", "orchestrator")
     }
     assert "--model tiny --dtype float32 --device cpu" in logs["target"]
     assert "--target tiny --drafter ngram --drafter draft_model=/m" in logs["draft"]
-    assert f"--target {addresses[1]} --draft {addresses[2]} --tokenizer tiny" in logs["orchestrator"]
+    assert (
+        f"--target {addresses[1]} --draft {addresses[2]} --tokenizer tiny" in logs["orchestrator"]
+    )
     assert all("stopped" in log for log in logs.values()), "each has drained"
 
 
@@ -75,7 +80,9 @@ def test_a_service_that_cannot_start_ends_the_start_with_its_last_lines(
     assert "cannot load: no such model" in str(caught.value)
 
 
-def test_a_service_that_dies_is_the_reason_behind_the_callers_error(modules: Path, tmp_path: Path) -> None:
+def test_a_service_that_dies_is_the_reason_behind_the_callers_error(
+    modules: Path, tmp_path: Path
+) -> None:
 
     def use() -> None:
         with cluster(tmp_path) as running:
@@ -92,16 +99,23 @@ def test_a_service_that_dies_is_the_reason_behind_the_callers_error(modules: Pat
     assert isinstance(caught.value.__cause__, OutriderError)
 
 
-def test_a_service_that_never_is_healthy_ends_the_start_in_time(modules: Path, tmp_path: Path) -> None:
+def test_a_service_that_never_is_healthy_ends_the_start_in_time(
+    modules: Path, tmp_path: Path
+) -> None:
     (modules / "draft_service.py").write_text("import time; time.sleep(600)")
-    with pytest.raises(ClusterError, match="draft is not healthy within 6 s"), cluster(tmp_path, start_s=6):
+    with (
+        pytest.raises(ClusterError, match="draft is not healthy within 6 s"),
+        cluster(tmp_path, start_s=6),
+    ):
         pass
 
 
 def test_an_existing_redis_is_used_and_none_started(modules: Path, tmp_path: Path) -> None:
     with cluster(tmp_path, redis_url="redis://127.0.0.1:1/0"):
         assert not (tmp_path / "logs" / "valkey.log").exists()
-    assert "--redis-url redis://127.0.0.1:1/0" in (tmp_path / "logs" / "orchestrator.log").read_text()
+    assert (
+        "--redis-url redis://127.0.0.1:1/0" in (tmp_path / "logs" / "orchestrator.log").read_text()
+    )
 
 
 def up(*arguments: str) -> subprocess.Popen[str]:
@@ -115,7 +129,9 @@ def up(*arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_up_says_ready_on_one_line_and_drains_on_a_signal(modules: Path, tmp_path: Path, number: int) -> None:
+def test_up_says_ready_on_one_line_and_drains_on_a_signal(
+    modules: Path, tmp_path: Path, number: int
+) -> None:
     with up("--target", "tiny", "--port", "0", "--logs", str(tmp_path)) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

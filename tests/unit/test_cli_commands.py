@@ -59,14 +59,19 @@ def address(fake: FakeOrchestrator) -> Iterator[str]:
 def prompts(tmp_path: Path) -> Path:
     path = tmp_path / "prompts.jsonl"
     lines = [
-        {"question_id": n, "category": "even" if n % 2 == 0 else "odd", "turns": [f"q{n}"]} for n in range(4)
+        {"question_id": n, "category": "even" if n % 2 == 0 else "odd", "turns": [f"q{n}"]}
+        for n in range(4)
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
 
-def test_generate_prints_the_text_alone_and_a_summary_beside_it(address: str, fake: FakeOrchestrator) -> None:
-    done = runner.invoke(app, ["generate", "hi", "--address", address, "--max-tokens", "6", "--seed", "3"])
+def test_generate_prints_the_text_alone_and_a_summary_beside_it(
+    address: str, fake: FakeOrchestrator
+) -> None:
+    done = runner.invoke(
+        app, ["generate", "hi", "--address", address, "--max-tokens", "6", "--seed", "3"]
+    )
     assert done.exit_code == 0
     assert done.stdout == "abcdef\n"
     assert "6 tokens in" in done.stderr
@@ -77,7 +82,17 @@ def test_generate_prints_the_text_alone_and_a_summary_beside_it(address: str, fa
 
 
 def test_generate_sends_method_k_and_chat(address: str, fake: FakeOrchestrator) -> None:
-    arguments = ["--address", address, "--chat", "--method", "ngram", "--k", "3", "--temperature", "0"]
+    arguments = [
+        "--address",
+        address,
+        "--chat",
+        "--method",
+        "ngram",
+        "--k",
+        "3",
+        "--temperature",
+        "0",
+    ]
     assert runner.invoke(app, ["generate", "hi", *arguments]).exit_code == 0
     [request] = fake.requests
     assert request.chat.messages[0].content == b"hi"
@@ -89,7 +104,9 @@ def test_generate_sends_method_k_and_chat(address: str, fake: FakeOrchestrator) 
     assert request.sampling.temperature == 0.0
 
 
-def test_tokens_are_coloured_by_kind_below_a_legend(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_coloured_by_kind_below_a_legend(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         "outrider.cli.generate._decoder", lambda *_: lambda ids: "".join("_abcdef"[i] for i in ids)
     )
@@ -123,14 +140,25 @@ def test_plaintext_to_another_machine_must_be_allowed() -> None:
 
 def run_bench(address: str, prompts: Path, *arguments: str) -> dict[str, object]:
     out = prompts.parent / "result.json"
-    command = ["bench", "--address", address, "--prompts", str(prompts), "--out", str(out), *arguments]
+    command = [
+        "bench",
+        "--address",
+        address,
+        "--prompts",
+        str(prompts),
+        "--out",
+        str(out),
+        *arguments,
+    ]
     done = runner.invoke(app, command)
     assert done.exit_code == 0, done.output
     return json.loads(out.read_text())  # type: ignore[no-any-return]
 
 
 def test_the_result_file_has_the_agreed_form(address: str, prompts: Path) -> None:
-    result = run_bench(address, prompts, "--methods", "plain,ngram,draft_model", "--max-tokens", "6")
+    result = run_bench(
+        address, prompts, "--methods", "plain,ngram,draft_model", "--max-tokens", "6"
+    )
     assert {"model", "dtype", "versions", "commit", "command_line", "machine"} <= set(result["run"])
     assert (result["run"]["model"], result["run"]["dtype"]) == ("fake", "float32")
     assert [method["method"] for method in result["methods"]] == ["plain", "ngram", "draft_model"]
@@ -142,7 +170,11 @@ def test_the_result_file_has_the_agreed_form(address: str, prompts: Path) -> Non
         assert set(method) == figures | {"method", "categories"}
         assert set(method["categories"]) == {"even", "odd"}
         assert all(set(category) == figures for category in method["categories"].values())
-        assert (method["prompts"], method["tokens"], method["categories"]["odd"]["prompts"]) == (4, 24, 2)
+        assert (method["prompts"], method["tokens"], method["categories"]["odd"]["prompts"]) == (
+            4,
+            24,
+            2,
+        )
         assert method["tokens_per_second"] == pytest.approx(24 / method["seconds"])
         assert method["acceptance_rate"] == pytest.approx(3 / 8)
     assert result["methods"][0]["speedup"] == 1.0
@@ -151,7 +183,10 @@ def test_the_result_file_has_the_agreed_form(address: str, prompts: Path) -> Non
 def test_the_speedup_is_the_median_of_ratios_per_prompt(address: str, prompts: Path) -> None:
     result = run_bench(address, prompts, "--methods", "ngram")
     rows = result["rows"]
-    ratios = [plain["seconds"] / other["seconds"] for plain, other in zip(rows[::2], rows[1::2], strict=True)]
+    ratios = [
+        plain["seconds"] / other["seconds"]
+        for plain, other in zip(rows[::2], rows[1::2], strict=True)
+    ]
     assert result["methods"][1]["speedup"] == pytest.approx(statistics.median(ratios))
 
 
@@ -159,7 +194,9 @@ def test_methods_take_turns_behind_one_warm_up_each(
     address: str, prompts: Path, fake: FakeOrchestrator
 ) -> None:
     run_bench(address, prompts, "--methods", "ngram,draft_model", "--limit", "2")
-    asked = [(request.chat.messages[0].content, request.speculative.method) for request in fake.requests]
+    asked = [
+        (request.chat.messages[0].content, request.speculative.method) for request in fake.requests
+    ]
     methods = ["", "ngram", "draft_model"]
     warm_up, measured = asked[:3], asked[3:]
     assert warm_up == [(b"q0", method) for method in methods]
@@ -208,7 +245,9 @@ async def _nothing(_: grpc.aio.ServicerContext) -> None:
     """The first call is GetInfo."""
 
 
-def test_plain_rounds_leave_acceptance_undefined(address: str, prompts: Path, fake: FakeOrchestrator) -> None:
+def test_plain_rounds_leave_acceptance_undefined(
+    address: str, prompts: Path, fake: FakeOrchestrator
+) -> None:
     fake.replies = replies()
     fake.replies[-1].summary.speculation.CopyFrom(pb.SpeculationReport(passes=5))
     result = run_bench(address, prompts, "--methods", "plain")
@@ -230,7 +269,9 @@ def test_plain_rounds_leave_acceptance_undefined(address: str, prompts: Path, fa
 def test_what_cannot_be_measured_is_refused(
     arguments: list[str], message: str, address: str, prompts: Path
 ) -> None:
-    done = runner.invoke(app, ["bench", "--address", address, "--prompts", str(prompts), *arguments])
+    done = runner.invoke(
+        app, ["bench", "--address", address, "--prompts", str(prompts), *arguments]
+    )
     assert done.exit_code == 1
     assert message in done.stderr
 
@@ -249,5 +290,7 @@ def test_plain_always_comes_first_and_nothing_twice() -> None:
         (None, 4, {"n_max": 4, "n_min": 4}),
     ],
 )
-def test_method_and_k_become_a_speculative_block(method: str | None, k: int | None, block: object) -> None:
+def test_method_and_k_become_a_speculative_block(
+    method: str | None, k: int | None, block: object
+) -> None:
     assert speculative(method, k) == block

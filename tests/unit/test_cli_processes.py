@@ -82,7 +82,8 @@ def test_groups_are_stopped_in_order(processes: Processes, tmp_path: Path) -> No
         "signal.signal(signal.SIGTERM, end); print('up', flush=True); time.sleep(600)"
     )
     children = [
-        processes.start(name, [sys.executable, "-c", program, str(order), name]) for name in ("a", "b", "c")
+        processes.start(name, [sys.executable, "-c", program, str(order), name])
+        for name in ("a", "b", "c")
     ]
     wait_until(lambda: all("up" in child.tail() for child in children))
     processes.stop([["c"], ["b", "a"]], grace_s=10)
@@ -124,7 +125,8 @@ PARENT = """
 import sys, time
 from pathlib import Path
 from outrider.cli.processes import Processes
-child = Processes(Path(sys.argv[1])).start("child", [sys.executable, "-c", "import time; time.sleep(600)"])
+sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+child = Processes(Path(sys.argv[1])).start("child", sleep)
 print(child.process.pid, flush=True)
 time.sleep(600)
 """
@@ -132,7 +134,9 @@ time.sleep(600)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the tether is Linux's")
 def test_children_die_with_a_parent_that_is_killed(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE
+    ) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         assert alive(pid)

@@ -19,7 +19,9 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_spec_bench_lines_become_chats_of_their_first_turn(tmp_path: Path) -> None:
-    path = written(tmp_path, '{"question_id": 81, "category": "writing", "turns": ["first", "second"]}\n')
+    path = written(
+        tmp_path, '{"question_id": 81, "category": "writing", "turns": ["first", "second"]}\n'
+    )
     assert read_prompts(path) == [Prompt("81", "writing", "first", chat=True)]
 
 
@@ -94,7 +96,16 @@ def test_a_result_file_says_where_it_comes_from() -> None:
 
 
 def test_a_command_line_is_stored_without_its_secrets() -> None:
-    typed = ["/bin/outrider", "bench", "--token", "a", "--token=b", "--redis-url", "redis://u:p@h/0", "x y"]
+    typed = [
+        "/bin/outrider",
+        "bench",
+        "--token",
+        "a",
+        "--token=b",
+        "--redis-url",
+        "redis://u:p@h/0",
+        "x y",
+    ]
     assert (
         command_line(typed)
         == "outrider bench --token '***' '--token=***' --redis-url 'redis://***@h/0' 'x y'"

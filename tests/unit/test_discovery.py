@@ -27,7 +27,9 @@ async def test_a_name_with_two_addresses_is_two_replicas(monkeypatch: pytest.Mon
     assert await discovery.replicas("draft:50052") == ["10.0.0.2:50052", "10.0.0.3:50052"]
 
 
-async def test_localhost_is_one_machine_whatever_it_resolves_to(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_localhost_is_one_machine_whatever_it_resolves_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     answer(monkeypatch, "127.0.0.1", "::1")
     assert await discovery.replicas("localhost:50052") == ["localhost:50052"]
 

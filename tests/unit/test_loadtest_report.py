@@ -10,7 +10,9 @@ from loadtest import report
 from loadtest.report import Sample
 
 
-def sample(started: float = 0.0, total_s: float = 2.0, tokens: int = 11, **changes: object) -> Sample:
+def sample(
+    started: float = 0.0, total_s: float = 2.0, tokens: int = 11, **changes: object
+) -> Sample:
     fields = {"first_token_s": 1.0, "method": "ngram"}
     counts = {"rounds": 4, "drafted": 16, "accepted": 6, "emitted": 10}
     changed = {**fields, **counts, **changes}
@@ -36,7 +38,9 @@ def test_acceptance_is_pooled_over_requests_not_averaged() -> None:
 
 
 def test_plain_runs_have_no_acceptance() -> None:
-    cell = report.summarise(1, False, [sample(drafted=0, accepted=0, rounds=0, emitted=0)], failures=0)
+    cell = report.summarise(
+        1, False, [sample(drafted=0, accepted=0, rounds=0, emitted=0)], failures=0
+    )
     assert (cell.method, cell.acceptance_rate, cell.acceptance_length) == ("plain", None, None)
 
 

@@ -22,13 +22,23 @@ class Example(ServiceSettings):
 
 def test_flags_are_field_names_in_kebab_case_and_lists_repeat() -> None:
     settings = Example.from_args(
-        ["--drafter", "ngram", "--drafter", "draft_model=/models/a", "--max-sessions", "3", "--insecure"]
+        [
+            "--drafter",
+            "ngram",
+            "--drafter",
+            "draft_model=/models/a",
+            "--max-sessions",
+            "3",
+            "--insecure",
+        ]
     )
     assert settings.drafter == ["ngram", "draft_model=/models/a"]
     assert (settings.max_sessions, settings.insecure) == (3, True)
 
 
-def test_flags_win_over_the_environment_and_that_over_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flags_win_over_the_environment_and_that_over_defaults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("OUTRIDER_EXAMPLE_MAX_SESSIONS", "5")
     monkeypatch.setenv("OUTRIDER_EXAMPLE_GRACE_S", "7")
     settings = Example.from_args(["--max-sessions", "6"])
@@ -44,7 +54,10 @@ def test_flags_win_over_the_environment_and_that_over_defaults(monkeypatch: pyte
         (["--listen", "127.0.0.1:65536"], "port '65536'"),
         (["--listen", "0.0.0.0:50050"], "listen: 0.0.0.0:50050 is not loopback"),
         (["--tls-cert", "/none.pem"], "tls_cert: '/none.pem': Path does not point to a file"),
-        (["--log-level", "loud"], "log_level: 'loud': Input should be 'debug', 'info', 'warning' or 'error'"),
+        (
+            ["--log-level", "loud"],
+            "log_level: 'loud': Input should be 'debug', 'info', 'warning' or 'error'",
+        ),
         (["--tokn", "x"], "unrecognized arguments: --tokn"),
     ],
 )

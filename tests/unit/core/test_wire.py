@@ -17,7 +17,7 @@ from outrider.core.round import (
     TruncatedDistribution,
 )
 from outrider.core.tree import TokenTree, TreeBuilder
-from outrider.serving import wire
+from outrider.serving import wire, wire_rounds
 from outrider.v1 import draft_pb2, target_pb2, types_pb2
 
 VOCAB = 1000
@@ -87,10 +87,12 @@ def test_absent_sampling_fields_mean_off_and_zero_means_zero() -> None:
 def test_proposal_survives_the_wire_with_q_to_the_bit(
     proposal: Proposal, session_method: str
 ) -> None:
-    data = wire.proposal_to_proto(3, 70, proposal, session_method).SerializeToString()
+    data = wire_rounds.proposal_to_proto(3, 70, proposal, session_method).SerializeToString()
     message = draft_pb2.Proposal.FromString(data)
     assert (message.round, message.base_len) == (3, 70)
-    back = wire.proposal_from_proto(message, proposal.tree.tokens[0], session_method, VOCAB, MAX_M)
+    back = wire_rounds.proposal_from_proto(
+        message, proposal.tree.tokens[0], session_method, VOCAB, MAX_M
+    )
     assert (back.tree, back.method) == (proposal.tree, proposal.method)
     assert (back.draft_us, back.queue_us) == (proposal.draft_us, proposal.queue_us)
     assert back.drawn_from.keys() == proposal.drawn_from.keys()
@@ -115,8 +117,8 @@ def test_evidence_survives_the_wire(proposal: Proposal, data: st.DataObject) -> 
     evidence = Evidence(
         tuple(samples), nodes, 5, 6, Load(1, 2, 3), Features(4, 2, 1, b"abcd"), (0, 2)
     )
-    sent = wire.evidence_to_proto(1, 9, evidence, list(supports)).SerializeToString()
-    back = wire.evidence_from_proto(target_pb2.Evidence.FromString(sent), supports)
+    sent = wire_rounds.evidence_to_proto(1, 9, evidence, list(supports)).SerializeToString()
+    back = wire_rounds.evidence_from_proto(target_pb2.Evidence.FromString(sent), supports)
     assert (back.samples, back.load, back.features, back.walked) == (
         evidence.samples,
         evidence.load,
@@ -154,7 +156,7 @@ def test_budget_survives_the_wire(
     depth: int, nodes: int, m: int, time_left_ms: int, p_min: float
 ) -> None:
     budget = Budget(depth, nodes, m, time_left_ms / 1000, p_min)
-    back = wire.budget_from_proto(wire.budget_to_proto(budget), 8, 64, 32)
+    back = wire_rounds.budget_from_proto(wire_rounds.budget_to_proto(budget), 8, 64, 32)
     assert (back.depth, back.nodes, back.m, back.p_min) == (depth, nodes, m, p_min)
     assert back.time_left_s == pytest.approx(budget.time_left_s, abs=0.0011)
 
@@ -191,12 +193,15 @@ def _round_bytes(proposal: Proposal, evidence: Evidence) -> int:
         supports=[wire.support_to_proto(node, q.ids) for node, q in supports.items()],
     )
     draft = draft_pb2.DraftRequest(
-        round=300, base_len=2000, new_tokens=[48_000] * 5, budget=wire.budget_to_proto(Budget(4, 4))
+        round=300,
+        base_len=2000,
+        new_tokens=[48_000] * 5,
+        budget=wire_rounds.budget_to_proto(Budget(4, 4)),
     )
     messages = [
         draft,
-        wire.proposal_to_proto(300, 2000, proposal, "draft_model"),
+        wire_rounds.proposal_to_proto(300, 2000, proposal, "draft_model"),
         request,
-        wire.evidence_to_proto(300, 2000, evidence, list(supports)),
+        wire_rounds.evidence_to_proto(300, 2000, evidence, list(supports)),
     ]
     return sum(message.ByteSize() for message in messages)

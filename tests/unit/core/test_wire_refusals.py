@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from outrider.serving import wire
+from outrider.serving import wire, wire_rounds
 from outrider.serving.errors import InvalidArgument
 from outrider.v1 import draft_pb2, target_pb2, types_pb2
 
@@ -87,7 +87,7 @@ def test_a_faulty_proposal_is_refused(
     tree: types_pb2.Tree, drawn_from: list[types_pb2.DrawnFrom], message: str
 ) -> None:
     with pytest.raises(InvalidArgument, match=message):
-        wire.proposal_from_proto(
+        wire_rounds.proposal_from_proto(
             draft_pb2.Proposal(tree=tree, drawn_from=drawn_from), 1, "ngram", VOCAB, MAX_M
         )
 
@@ -105,7 +105,7 @@ def test_a_faulty_proposal_is_refused(
 )
 def test_a_budget_over_its_limits_is_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
-        wire.budget_from_proto(draft_pb2.Budget(**fields), 8, 64, 32)
+        wire_rounds.budget_from_proto(draft_pb2.Budget(**fields), 8, 64, 32)
 
 
 def test_feature_bytes_must_fill_their_rows() -> None:
@@ -123,7 +123,7 @@ def test_feature_bytes_must_fill_their_rows() -> None:
 )
 def test_evidence_for_other_supports_is_refused(message: target_pb2.Evidence) -> None:
     with pytest.raises(InvalidArgument, match=r"limit 1 and 2"):
-        wire.evidence_from_proto(message, {0: 2})
+        wire_rounds.evidence_from_proto(message, {0: 2})
 
 
 @pytest.mark.parametrize(("tokens", "index"), [([1, VOCAB], 1), ([-1], 0)])

@@ -1,4 +1,7 @@
-"""A language model small enough to reason about: its logits are a pure function of all cached tokens."""
+"""A language model small enough to reason about.
+
+Its logits are a pure function of all cached tokens.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +61,9 @@ class FakeModel:
         return FakeHidden(torch.tensor(rows).unsqueeze(1))
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(np.stack([self.of(self._contexts[i]) for i in states[:, 0].tolist()]))
+        return torch.from_numpy(
+            np.stack([self.of(self._contexts[i]) for i in states[:, 0].tolist()])
+        )
 
     def of(self, context: Sequence[int]) -> np.ndarray:
         """Logits [V] behind `context`."""

@@ -84,7 +84,9 @@ def test_accepted_sibling_beside_the_spine_is_fed_again() -> None:
     tree = propose(one, session, Budget(3, 6)).tree
     sibling = tree.children[0][1]
     one.observe(session, [tree.tokens[sibling], 7])
-    assert propose(one, session, Budget(3, 6)).tree == fresh_tree(session.tokens, GREEDY, Budget(3, 6))
+    assert propose(one, session, Budget(3, 6)).tree == fresh_tree(
+        session.tokens, GREEDY, Budget(3, 6)
+    )
 
 
 def test_after_full_acceptance_two_tokens_are_fed() -> None:
@@ -112,7 +114,9 @@ def test_batch_gives_what_each_session_gets_alone_in_shared_forwards() -> None:
     one.model.forwards.clear()  # type: ignore[attr-defined]
     proposals = one.propose(list(zip(sessions, budgets, strict=True)))
     assert one.model.forwards == [[1, 1, 1], [1, 1, 1], [1, 1], [1]]  # type: ignore[attr-defined]
-    for proposal, prompt, sampling, budget in zip(proposals, prompts, samplings, budgets, strict=True):
+    for proposal, prompt, sampling, budget in zip(
+        proposals, prompts, samplings, budgets, strict=True
+    ):
         assert proposal.tree == fresh_tree(prompt, sampling, budget)
 
 
@@ -166,7 +170,10 @@ def test_close_frees_the_cache() -> None:
 
 
 def draws(m: int, count: int) -> tuple[Counter[tuple[int, ...]], np.ndarray, np.ndarray]:
-    """Children of the root in draw order over many proposals, and the q~ declared: ids and probabilities."""
+    """Children of the root in draw order over many proposals, and the q~ declared.
+
+    Ids and probabilities.
+    """
     one = drafter(vocab_size=8, sharpness=1.0)
     session = opened(one, [3, 1, 4], SAMPLED)
     seen: Counter[tuple[int, ...]] = Counter()
@@ -184,7 +191,9 @@ def g_test(seen: Counter[tuple[int, ...]], law: dict[tuple[int, ...], float]) ->
     assert set(seen) <= set(law)
     total = sum(seen.values())
     observed = [seen[key] for key in law]
-    return float(stats.power_divergence(observed, [total * p for p in law.values()], lambda_=0).pvalue)
+    return float(
+        stats.power_divergence(observed, [total * p for p in law.values()], lambda_=0).pvalue
+    )
 
 
 def test_sampled_children_follow_the_declared_distribution() -> None:

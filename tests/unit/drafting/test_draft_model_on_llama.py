@@ -1,4 +1,7 @@
-"""The drafter on a real, tiny random Llama with our own cache: stale rows would change what it proposes."""
+"""The drafter on a real, tiny random Llama with our own cache.
+
+Stale rows would change what it proposes.
+"""
 
 import pytest
 import torch
@@ -42,7 +45,9 @@ def opened(one: DraftModelDrafter, tokens: list[int], sampling: SamplingParams) 
     return session
 
 
-def fresh(model: CausalLM, tokens: list[int], sampling: SamplingParams, budget: Budget) -> TokenTree:
+def fresh(
+    model: CausalLM, tokens: list[int], sampling: SamplingParams, budget: Budget
+) -> TokenTree:
     one = DraftModelDrafter(model)
     return one.propose([(opened(one, tokens, sampling), budget)])[0].tree
 
@@ -86,9 +91,13 @@ def test_greedy_chain_is_what_transformers_generates() -> None:
     )
     reference = LlamaForCausalLM(config).eval()
     tokens = prompt(3, 7)
-    generated = reference.generate(torch.tensor([tokens]), max_new_tokens=8, do_sample=False)[0].tolist()
+    generated = reference.generate(torch.tensor([tokens]), max_new_tokens=8, do_sample=False)[
+        0
+    ].tolist()
     model = CausalLM.from_model(reference, name="tiny", tokenizer_fingerprint="f00d")
-    assert fresh(model, tokens, GREEDY, Budget(8, 8)) == TokenTree.chain(tokens[-1], generated[len(tokens) :])
+    assert fresh(model, tokens, GREEDY, Budget(8, 8)) == TokenTree.chain(
+        tokens[-1], generated[len(tokens) :]
+    )
 
 
 def test_unseeded_draft_declares_where_its_tokens_came_from(model: CausalLM) -> None:
@@ -104,4 +113,6 @@ def test_prefill_in_slices_equals_prefill_at_once(model: CausalLM) -> None:
     session = one.open(prompt(4, 50), GREEDY)
     while not one.prefill(session, 16):
         pass
-    assert one.propose([(session, Budget(6, 6))])[0].tree == fresh(model, prompt(4, 50), GREEDY, Budget(6, 6))
+    assert one.propose([(session, Budget(6, 6))])[0].tree == fresh(
+        model, prompt(4, 50), GREEDY, Budget(6, 6)
+    )

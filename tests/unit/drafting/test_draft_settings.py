@@ -39,7 +39,9 @@ def test_nonsense_is_refused_by_field_value_and_limit(
 
 
 def test_limits_come_from_settings() -> None:
-    limits = DraftSettings.from_args(["--max-depth", "3", "--max-nodes", "5", "--max-m", "7"]).limits
+    limits = DraftSettings.from_args(
+        ["--max-depth", "3", "--max-nodes", "5", "--max-m", "7"]
+    ).limits
     assert (limits.max_depth, limits.max_nodes, limits.max_m) == (3, 5, 7)
 
 

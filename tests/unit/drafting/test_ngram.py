@@ -11,7 +11,9 @@ from outrider.drafting.ngram import NgramDrafter, NgramIndex
 GREEDY = SamplingParams(temperature=0.0)
 
 
-def propose(tokens: list[int], depth: int, nodes: int, drafter: NgramDrafter | None = None) -> TokenTree:
+def propose(
+    tokens: list[int], depth: int, nodes: int, drafter: NgramDrafter | None = None
+) -> TokenTree:
     drafter = drafter or NgramDrafter()
     session = drafter.open(tokens, GREEDY)
     assert drafter.prefill(session)

@@ -1,4 +1,6 @@
-"""On the CPU a row's bits depend on its own keys alone, not on the rows beside it or on how it got there."""
+"""On the CPU a row's bits depend on its own keys alone, not on the rows beside it or on how it got
+there.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,18 @@ from tests.unit.models.trees import Case, cases
 
 VOCAB = 64
 slow = settings(
-    max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=40,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
 )
 DTYPES = [
     pytest.param(
         dtype,
         marks=pytest.mark.skipif(
-            not packing_available(dtype, torch.device("cpu")), reason="this processor has no packed linears"
+            not packing_available(dtype, torch.device("cpu")),
+            reason="this processor has no packed linears",
         ),
     )
     for dtype in (torch.float32, torch.bfloat16)
@@ -81,14 +88,20 @@ def test_rows_of_a_packed_linear_do_not_depend_on_their_number(
         assert torch.equal(linear(x[1 : rows + 1]), full[1 : rows + 1])
     exact = x.double() @ weight.double().T + bias.double()
     scale = float(exact.abs().max())
-    assert float((full.double() - exact).abs().max()) < scale * (1e-5 if dtype == torch.float32 else 2e-2)
+    assert float((full.double() - exact).abs().max()) < scale * (
+        1e-5 if dtype == torch.float32 else 2e-2
+    )
 
 
 def test_without_packing_the_bits_do_depend_on_the_rows() -> None:
     """The negative control: the test above can tell."""
     generator = torch.Generator().manual_seed(0)
-    weight, x = torch.randn(576, 1536, generator=generator), torch.randn(64, 1536, generator=generator)
+    weight, x = (
+        torch.randn(576, 1536, generator=generator),
+        torch.randn(64, 1536, generator=generator),
+    )
     full = torch.nn.functional.linear(x, weight)
     assert any(
-        not torch.equal(torch.nn.functional.linear(x[:rows], weight), full[:rows]) for rows in range(1, 17)
+        not torch.equal(torch.nn.functional.linear(x[:rows], weight), full[:rows])
+        for rows in range(1, 17)
     )

