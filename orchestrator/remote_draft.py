@@ -1,5 +1,7 @@
-"""The Drafter over gRPC. A stream that breaks costs a deadline at most; a new one opens with the
-prefix."""
+"""The Drafter over gRPC.
+
+A stream that breaks costs one deadline at most; the next one opens with the whole committed prefix.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,8 @@ from outrider.v1 import draft_pb2
 logger = logging.getLogger(__name__)
 
 REOPEN_S = (0.2, 0.5, 1.0, 2.0)  # pauses between attempts; the last one repeats
-REFUSALS = (
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.UNIMPLEMENTED,
-)  # a new stream would end alike
+# A new stream would end alike.
+REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)
 
 
 class RemoteDrafter:
@@ -127,6 +127,14 @@ class RemoteDrafter:
             logger.warning("%s: proposal dropped: %s", self._request_id, error)
             return None
         tree = proposal.tree
+        if message.base_len != len(self._tokens):
+            logger.warning(
+                "%s: proposal at %d tokens dropped, limit %d",
+                self._request_id,
+                message.base_len,
+                len(self._tokens),
+            )
+            return None
         if tree.depth > budget.depth or tree.drafted > budget.nodes:
             logger.warning(
                 "%s: proposal of depth %d, %d nodes dropped",
