@@ -165,7 +165,7 @@ def _speculation(
     check_range("speculative.n_min", least, 0, depth)
     nodes = message.nodes_max if message.HasField("nodes_max") else depth
     check_range("speculative.nodes_max", nodes, depth, bounds.max_nodes)
-    check_range("speculative.p_min", message.p_min, 0.0, 1.0)
+    check_range("speculative.p_min", message.p_min, 0, 1)
     off = method is None or (message.HasField("enabled") and not message.enabled)
     exact = message.tree_exact if message.HasField("tree_exact") else True
     if off or depth == 0 or method is None:

@@ -26,7 +26,7 @@ NO_SAMPLE = -1
 def check_range(field: str, value: float, low: float, high: float) -> None:
     """Raises InvalidArgument unless low <= value <= high; NaN never passes."""
     if not low <= value <= high:
-        raise InvalidArgument(f"{field}: {value:g}, limit {low:g} to {high:g}")
+        raise InvalidArgument(f"{field}: {value}, limit {low} to {high}")
 
 
 def check_tokens(field: str, tokens: Iterable[int], vocab_size: int) -> None:

@@ -45,7 +45,7 @@ def budget_from_proto(
     check_range("budget.depth", message.depth, 0, max_depth)
     check_range("budget.nodes", message.nodes, 0, max_nodes)
     check_range("budget.m", message.m, 1, max_m)
-    check_range("budget.p_min", message.p_min, 0.0, 1.0)
+    check_range("budget.p_min", message.p_min, 0, 1)
     return Budget(
         message.depth, message.nodes, message.m, message.time_left_ms / 1000, message.p_min
     )
@@ -84,16 +84,20 @@ def proposal_from_proto(
     for entry in message.drawn_from:
         node = entry.support.node
         check_range("proposal.drawn_from.node", node, 0, len(tree) - 1)
+        if node in drawn_from:
+            raise InvalidArgument(f"proposal.drawn_from.node: {node} occurs twice")
         ids = support_from_proto(entry.support, vocab_size, max_m)
         weights = np.asarray(entry.probabilities, dtype=np.float32)
         if weights.shape != ids.shape or not np.all(np.isfinite(weights) & (weights > 0)):
             raise InvalidArgument(
                 f"proposal.drawn_from: node {node} needs {ids.size} finite weights above 0"
             )
-        strangers = {tree.tokens[child] for child in tree.children[node]} - set(ids.tolist())
-        if strangers or not tree.children[node]:
+        children = {tree.tokens[child] for child in tree.children[node]}
+        strangers = sorted(children - set(ids.tolist()))
+        if strangers or not children:
             raise InvalidArgument(
-                f"proposal.drawn_from: children {sorted(strangers)} of node {node} are not in it"
+                f"proposal.drawn_from: node {node} has {len(children)} children, limit at least 1; "
+                f"those not in it: {strangers}"
             )
         drawn_from[node] = TruncatedDistribution(ids, weights)
     return Proposal(

@@ -138,7 +138,7 @@ class Stack:
         return True
 
     async def _in_use(self) -> bool:
-        drafts = [(await draft.info()).live_sessions for draft in self.drafts]
+        drafts = [(await draft.info()).live_sessions for draft in self.drafts if draft.running]
         return self.engine.live_sessions > 0 or any(drafts)
 
 

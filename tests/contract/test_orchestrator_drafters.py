@@ -51,7 +51,6 @@ async def test_drafter_killed_in_mid_generation_changes_nothing_but_speed(
         assert tokens == expected
         assert killed_at < 100
         assert "accepted" not in kinds[killed_at + 60 :]
-        await stack.drafts[0].start()
         assert await stack.freed()
 
 

@@ -57,9 +57,9 @@ class Call:
     def say_ready(self) -> None:
         self.replies.put_nowait(draft_pb2.DraftReply(ready=draft_pb2.Ready()))
 
-    def propose(self, round_: int, *tokens: int) -> None:
+    def propose(self, round_: int, *tokens: int, base_len: int = 3) -> None:
         tree = types_pb2.Tree(tokens=tokens, parents=range(len(tokens)))
-        proposal = draft_pb2.Proposal(round=round_, base_len=0, tree=tree)
+        proposal = draft_pb2.Proposal(round=round_, base_len=base_len, tree=tree)
         self.replies.put_nowait(draft_pb2.DraftReply(proposal=proposal))
 
 
@@ -102,7 +102,7 @@ async def test_proposal_is_asked_for_with_all_that_was_observed(world: World) ->
     assert call.written[0].open.max_tokens == 47
     world.drafter.observe([4], [Features(3, 1, 1, b"ab")], ())
     world.drafter.observe([5, 6], [Features(4, 2, 1, b"abcd")], [8, 9])
-    call.propose(1, 7, 8)
+    call.propose(1, 7, 8, base_len=6)
     proposal = await world.drafter.propose(BUDGET)
     request = call.written[1].request
     assert (request.round, request.base_len, list(request.new_tokens)) == (1, 6, [4, 5, 6])
@@ -152,7 +152,7 @@ async def test_stream_that_breaks_ends_the_wait_at_once_and_a_new_one_opens_with
     assert second.written[0].open.max_tokens == 45
     assert world.released == 1
     world.drafter.observe([6], (), ())
-    second.propose(1, 7)
+    second.propose(1, 7, base_len=6)
     assert await world.drafter.propose(BUDGET) is not None
     assert list(second.written[1].request.new_tokens) == [6]
 
@@ -194,3 +194,11 @@ async def test_closing_while_there_is_no_replica_ends(monkeypatch: pytest.Monkey
     assert not drafter.ready
     assert await drafter.propose(BUDGET) is None
     await asyncio.wait_for(drafter.close(), 1)
+
+
+async def test_proposal_for_another_prefix_is_dropped(world: World) -> None:
+    call = await world.opened()
+    call.propose(1, 7, base_len=4)
+    assert await world.drafter.propose(BUDGET) is None
+    call.propose(2, 7)
+    assert await world.drafter.propose(BUDGET) is not None
