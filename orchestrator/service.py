@@ -22,6 +22,7 @@ from orchestrator.requests import Request, parse
 from orchestrator.settings import OrchestratorSettings
 from orchestrator.statistics import Statistics
 from outrider import __version__
+from outrider.core.acceptance import EvidenceError
 from outrider.models.tokenizer import tokenizer_fingerprint
 from outrider.serving.errors import ResourceExhausted, Unavailable
 from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
@@ -84,7 +85,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
                     yield reply
         except PeerFull as error:
             raise ResourceExhausted(str(error)) from error
-        except PeerLost as error:
+        except (PeerLost, EvidenceError) as error:
             raise Unavailable(str(error)) from error
         finally:
             self._live -= 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import SettingsConfigDict
 
 from outrider.serving.settings import ServiceSettings
+
+REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
 
 
 class OrchestratorSettings(ServiceSettings):
@@ -43,3 +45,10 @@ class OrchestratorSettings(ServiceSettings):
     refresh_s: float = Field(
         2.0, gt=0, le=600, description="pause between two looks at the peers, seconds"
     )
+
+    @field_validator("redis_url")
+    @classmethod
+    def _known_scheme(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().startswith(REDIS_SCHEMES):
+            raise ValueError(f"redis_url: limit a URL with one of {', '.join(REDIS_SCHEMES)}")
+        return value

@@ -13,7 +13,7 @@ from outrider.cli.cluster import Cluster
 from tests import prompts as own
 from tests.greedy import Reference, drafter_flags, run
 
-TOKENS = 48
+TOKENS = 40
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +48,12 @@ def test_greedy_texts_equal_plain_and_transformers(
     expected: list[list[int]],
 ) -> None:
     name, cluster = variant
-    settings = [("draft_model", 8, 8), ("draft_model", 4, 1)]
+    settings = [("draft_model", k, 8) for k in (1, 4, 8)]
     if name == "cut":
-        settings += [("plain", 0, 8), ("plain", 0, 1), ("draft_model", 1, 8), ("draft_model", 8, 1)]
-        settings += [("ngram", k, 8) for k in (1, 4, 8)] + [("ngram", 4, 1)]
+        settings += [("plain", 0, 8), ("plain", 0, 1), ("ngram", 4, 1)]
+        settings += [("ngram", k, 8) for k in (1, 4, 8)]
+    if name == "noisy":
+        settings += [("draft_model", 4, 1)]
     for method, k, streams in settings:
         results = run(cluster.address, prompts, method, k, streams, TOKENS)
         for index, result in enumerate(results):
