@@ -2,7 +2,7 @@
 PYTHON_BIN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full test-compose lint format proto loadtest clean
+.PHONY: help setup bench demo test test-full test-compose lint format proto loadtest clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s%s\n", $$1, $$2}' Makefile
@@ -30,6 +30,13 @@ format: setup ## Put the code into the form that lint asks for
 
 proto: setup ## Generate the gRPC stubs again
 	@$(PYTHON_BIN) hatch_build.py
+
+bench: setup ## Measure methods and overhead on a quiet machine, store, bring README's tables up to date
+	@$(PYTHON_BIN) -m benchmarks.prompts build/prompts.jsonl
+	@.venv/bin/outrider bench --prompts build/prompts.jsonl --max-tokens 64 --temperature 0 \
+		--methods plain,ngram,draft_model --k 4 --out benchmarks/results/bench.json
+	@$(PYTHON_BIN) -m benchmarks.overhead
+	@$(PYTHON_BIN) scripts/readme_table.py
 
 loadtest: setup ## One minute each at 1 and 8 users, with and without speculation
 	@$(PYTHON_BIN) -m loadtest.compare

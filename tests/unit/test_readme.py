@@ -1,0 +1,16 @@
+"""README's numbers are those of the stored results."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_tables_of_the_readme_are_those_of_the_stored_results() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "readme_table.py"), "--check"]
+    assert subprocess.run(command, check=False).returncode == 0, "run scripts/readme_table.py"
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
