@@ -16,8 +16,8 @@ demo: setup ## Start a cluster, generate with and without speculation, compare
 test: setup ## Tests with a fixed slice of the sweep (minutes)
 	@scripts/test.sh
 
-test-full: setup ## The whole exactness sweep, resumable (hours)
-	@$(PYTHON_BIN) -m tests.sweep
+test-full: setup ## The laws in full, then the whole greedy sweep, resumable (hours)
+	@scripts/test-full.sh
 
 test-compose: setup ## Build the image, run the compose cluster, test it, take it down
 	@scripts/test-compose.sh

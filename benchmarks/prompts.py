@@ -1,6 +1,6 @@
 """Writes our own prompts as a file for `outrider bench`, in Spec-Bench's format.
 
-    python -m benchmarks.prompts build/prompts.jsonl [--each 3]
+python -m benchmarks.prompts build/prompts.jsonl [--each 3]
 """
 
 from __future__ import annotations
