@@ -28,7 +28,7 @@ from outrider.cli.processes import POLL_S, ChildDied, ClusterError, Processes, f
 from outrider.serving.channels import connect_blocking
 
 LOOPBACK = "127.0.0.1"
-DRAFTERS = ("draft_model", "ngram")
+DRAFTERS = ("ngram", "draft_model")  # the first one serves requests that name none
 START_S = 900.0
 GRACE_S = 10.0
 MARGIN_S = 5.0
