@@ -25,11 +25,15 @@ class Cluster:
 
     Args:
         fingerprint: of the orchestrator's own tokenizer.
+        longest_token: bytes of its longest token.
     """
 
-    def __init__(self, settings: OrchestratorSettings, fingerprint: str) -> None:
+    def __init__(
+        self, settings: OrchestratorSettings, fingerprint: str, longest_token: int
+    ) -> None:
         self._settings = settings
         self._fingerprint = fingerprint
+        self._longest_token = longest_token
         self.targets: Pool[target_pb2.TargetInfo] = Pool(
             [settings.target],
             target_pb2_grpc.TargetStub,
@@ -114,7 +118,9 @@ class Cluster:
         for draft in self.drafts.live():
             assert draft.info is not None
             depth, nodes = min(depth, draft.info.max_depth), min(nodes, draft.info.max_nodes)
-        return Bounds(info.model.vocab_size, info.model.context_length, depth, nodes)
+        context = info.model.context_length
+        text = context * self._longest_token
+        return Bounds(info.model.vocab_size, context, text, depth, nodes)
 
     @property
     def methods(self) -> list[Method]:

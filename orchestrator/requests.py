@@ -31,10 +31,11 @@ class Method:
 
 @dataclass(frozen=True)
 class Bounds:
-    """What this deployment allows."""
+    """What this deployment allows; prompt_bytes is the most text that could fit in the context."""
 
     vocab_size: int
     context_length: int
+    prompt_bytes: int
     max_depth: int
     max_nodes: int
 
@@ -78,12 +79,9 @@ def parse(
     Raises:
         InvalidArgument: the first field that does not fit.
     """
-    prompt = _prompt(message, tokenizer)
-    if not prompt:
-        raise InvalidArgument("prompt: 0 tokens, limit at least 1")
+    prompt = _prompt(message, tokenizer, bounds)
+    _check_tokens(len(prompt), bounds)
     check_tokens("prompt_token_ids", prompt, bounds.vocab_size)
-    if len(prompt) >= bounds.context_length:
-        raise InvalidArgument(f"prompt: {len(prompt)} tokens, limit {bounds.context_length - 1}")
     check_range("max_tokens", message.max_tokens, 1, bounds.context_length - len(prompt))
     sampling = sampling_from_proto(message.sampling)
     check_range("stop", len(message.stop), 0, MAX_STOPS)
@@ -106,13 +104,30 @@ def parse(
     )
 
 
-def _prompt(message: orchestrator_pb2.GenerateRequest, tokenizer: Any) -> list[int]:
+def _check_tokens(count: int, bounds: Bounds) -> None:
+    if count == 0:
+        raise InvalidArgument("prompt: 0 tokens, limit at least 1")
+    if count >= bounds.context_length:
+        raise InvalidArgument(f"prompt: {count} tokens, limit {bounds.context_length - 1}")
+
+
+def _check_bytes(field: str, count: int, bounds: Bounds) -> None:
+    """Refuses text that cannot fit in the context before time is spent on its tokens."""
+    if count > bounds.prompt_bytes:
+        raise InvalidArgument(f"{field}: {count} bytes, limit {bounds.prompt_bytes}")
+
+
+def _prompt(message: orchestrator_pb2.GenerateRequest, tokenizer: Any, bounds: Bounds) -> list[int]:
     kind = message.WhichOneof("input")
     if kind == "prompt":
+        _check_bytes("prompt", len(message.prompt), bounds)
         return list(tokenizer(_text("prompt", message.prompt))["input_ids"])
     if kind == "prompt_token_ids":
+        _check_tokens(len(message.prompt_token_ids.ids), bounds)
         return list(message.prompt_token_ids.ids)
     if kind == "chat":
+        whole = sum(len(entry.content) for entry in message.chat.messages)
+        _check_bytes("chat.messages content", whole, bounds)
         return _chat(message.chat, tokenizer)
     raise InvalidArgument("prompt: missing; give prompt, prompt_token_ids or chat")
 

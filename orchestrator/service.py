@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -40,7 +41,8 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
     def __init__(self, tokenizer: Any, settings: OrchestratorSettings) -> None:
         self._tokenizer = tokenizer
         self._settings = settings
-        self._cluster = Cluster(settings, tokenizer_fingerprint(tokenizer))
+        longest = max(len(token.encode()) for token in tokenizer.get_vocab())
+        self._cluster = Cluster(settings, tokenizer_fingerprint(tokenizer), longest)
         self._statistics: Statistics | None = None
         self._live = 0
         self._total = 0
@@ -76,10 +78,13 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             raise ResourceExhausted(
                 f"requests: {self._live} in progress, limit {self._settings.max_requests}"
             )
-        request = parse(message, self._tokenizer, self._cluster.bounds, self._cluster.methods)
         self._live += 1
         self._total += 1
         try:
+            # On a thread, since a long text takes long and the streams of others must not wait.
+            request = await asyncio.to_thread(
+                parse, message, self._tokenizer, self._cluster.bounds, self._cluster.methods
+            )
             async with aclosing(self._generate(request)) as replies:
                 async for reply in replies:
                     yield reply

@@ -28,20 +28,11 @@ class TextStream:
         self.stopped = False
 
     def push(self, token: int) -> str:
-        """Text that became certain with this token; sets `stopped` where a stop string is
-        complete."""
+        """Text that became certain with this token; a complete stop string sets `stopped`."""
         self._ids.append(token)
         self._text += self._stream.step(self._tokenizer, token) or ""
-        found = [
-            at
-            for at in (self._text.find(stop, max(0, self._sent - len(stop))) for stop in self._stop)
-            if at >= 0
-        ]
-        if found:
-            self.stopped = True
-            self._text = self._text[: min(found)]
-            return self._release(len(self._text))
-        return self._release(len(self._text) - self._held())
+        self._cut()
+        return self._release(len(self._text) - (0 if self.stopped else self._held()))
 
     def finish(self) -> str:
         """What was held back at the end: half characters come out as the tokenizer decodes them."""
@@ -49,7 +40,16 @@ class TextStream:
             whole: str = self._tokenizer.decode(self._ids, skip_special_tokens=True)
             if whole.startswith(self._text):
                 self._text = whole
+            self._cut()
         return self._release(len(self._text))
+
+    def _cut(self) -> None:
+        """Ends the text in front of the first stop string that is complete in what was not sent."""
+        starts = (self._text.find(stop, max(0, self._sent - len(stop))) for stop in self._stop)
+        found = [start for start in starts if start >= 0]
+        if found:
+            self.stopped = True
+            self._text = self._text[: min(found)]
 
     def _held(self) -> int:
         """Length of the longest end of the text that begins a stop string."""

@@ -92,8 +92,8 @@ class Conversation:
 
     async def _verify(self, request: target_pb2.VerifyRequest) -> None:
         session, vocab = self._session, self._engine.model.vocab_size
+        check_range("tree nodes", len(request.tree.tokens), 0, self._settings.max_nodes)
         tree = tree_from_proto(request.tree, request.root)
-        check_range("tree nodes", tree.drafted, 0, self._settings.max_nodes)
         check_tokens("tree.tokens", tree.tokens[1:], vocab)
         supports: dict[int, Ids] = {}
         for support in request.supports:

@@ -95,7 +95,6 @@ class TargetService(target_pb2_grpc.TargetServicer):
         model = self._engine.model
         if not message.prompt_ids:
             raise InvalidArgument("prompt_ids: 0 tokens, limit at least 1")
-        check_tokens("prompt_ids", message.prompt_ids, model.vocab_size)
         check_range("max_tokens", message.max_tokens, 1, model.context_length)
         check_range(
             "prompt_ids + max_tokens",
@@ -103,12 +102,15 @@ class TargetService(target_pb2_grpc.TargetServicer):
             2,
             model.context_length,
         )
+        check_tokens("prompt_ids", message.prompt_ids, model.vocab_size)
         features = None
         if message.HasField("features"):
-            if not message.features.taps:
-                raise InvalidArgument("features.taps: 0 taps, limit at least 1")
-            for tap in message.features.taps:
+            taps = message.features.taps
+            check_range("features.taps: number", len(taps), 1, model.layers + 1)
+            for tap in taps:
                 check_range("features.taps", tap, 0, model.layers)
+            if len(set(taps)) != len(taps):
+                raise InvalidArgument("features.taps: a layer occurs twice, limit once each")
             features = FeatureRequest(tuple(message.features.taps), message.features.window)
         sampling = sampling_from_proto(message.sampling)
         return self._engine.open(

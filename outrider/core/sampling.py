@@ -45,6 +45,8 @@ def _nucleus(p: Probabilities, top_p: float) -> Probabilities:
     drop = 1.0 - top_p
     # Tokens no likelier than drop/V have at most `drop` together, so they go without being sorted.
     low = p <= drop / p.size
+    # Where 1 - top_p rounds to 1 even the likeliest would go; it stays, the last of equals.
+    low[p.size - 1 - np.argmax(p[::-1])] = False
     candidates = np.flatnonzero(~low)
     order = candidates[np.argsort(p[candidates], kind="stable")]
     removed = order[p[low].sum() + np.cumsum(p[order]) <= drop]

@@ -12,8 +12,8 @@ from outrider.serving.auth import Security
 
 MAX_MESSAGE_MIB = 16
 MIB = 1 << 20
-CLIENT_PING_MS = 60_000
-CLIENT_PING_TIMEOUT_MS = 20_000
+PING_MS = 60_000
+PING_TIMEOUT_MS = 20_000
 SERVER_MIN_PING_MS = 30_000
 RECONNECT_FIRST_MS = 200
 RECONNECT_MOST_MS = 5_000
@@ -33,8 +33,8 @@ def channel_options(max_message_mib: int = MAX_MESSAGE_MIB) -> Options:
     """Options of every channel."""
     return [
         *message_limits(max_message_mib),
-        ("grpc.keepalive_time_ms", CLIENT_PING_MS),
-        ("grpc.keepalive_timeout_ms", CLIENT_PING_TIMEOUT_MS),
+        ("grpc.keepalive_time_ms", PING_MS),
+        ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 0),
         ("grpc.initial_reconnect_backoff_ms", RECONNECT_FIRST_MS),
         ("grpc.min_reconnect_backoff_ms", RECONNECT_FIRST_MS),
@@ -50,6 +50,8 @@ def server_options(max_message_mib: int = MAX_MESSAGE_MIB) -> Options:
     """
     return [
         *message_limits(max_message_mib),
+        ("grpc.keepalive_time_ms", PING_MS),
+        ("grpc.keepalive_timeout_ms", PING_TIMEOUT_MS),
         ("grpc.http2.min_ping_interval_without_data_ms", SERVER_MIN_PING_MS),
         ("grpc.keepalive_permit_without_calls", 0),
         ("grpc.so_reuseport", 0),

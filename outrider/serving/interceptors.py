@@ -14,9 +14,11 @@ import grpc.aio
 
 from outrider.serving.auth import token_matches
 from outrider.serving.errors import ServiceError
+from outrider.serving.malformed import checked, checked_stream, lenient
 
 logger = logging.getLogger(__name__)
 
+MESSAGE_CHARS = 600
 HEALTH = "/grpc.health.v1.Health/"
 # Strings, because grpc's classes are generic for type checkers only.
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any] | None"
@@ -39,6 +41,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             return handler
         method = handler_call_details.method
+        read = lenient(handler.request_deserializer)
         if handler.response_streaming:
             streaming = _wrap_stream(handler.stream_stream or handler.unary_stream, method)
             make = (
@@ -46,14 +49,14 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
                 if handler.request_streaming
                 else grpc.unary_stream_rpc_method_handler
             )
-            return make(streaming, handler.request_deserializer, handler.response_serializer)
+            return make(streaming, read, handler.response_serializer)
         single = _wrap_single(handler.stream_unary or handler.unary_unary, method)
         make = (
             grpc.stream_unary_rpc_method_handler
             if handler.request_streaming
             else grpc.unary_unary_rpc_method_handler
         )
-        return make(single, handler.request_deserializer, handler.response_serializer)
+        return make(single, read, handler.response_serializer)
 
 
 class TokenInterceptor(grpc.aio.ServerInterceptor):
@@ -85,7 +88,7 @@ async def _refuse(_requests: Any, context: Context) -> AsyncIterator[Any]:
 def _wrap_single(handle: Any, method: str) -> Any:
     async def wrapped(request: Any, context: Context) -> Any:
         async with _statuses(context, method):
-            return await handle(request, context)
+            return await handle(_checked(request), context)
 
     return wrapped
 
@@ -93,7 +96,7 @@ def _wrap_single(handle: Any, method: str) -> Any:
 def _wrap_stream(handle: Any, method: str) -> Any:
     async def wrapped(request: Any, context: Context) -> AsyncIterator[Any]:
         async with _statuses(context, method):
-            replies = handle(request, context)
+            replies = handle(_checked(request), context)
             if inspect.isawaitable(replies):  # a handler that uses context.write
                 await replies
                 return
@@ -102,6 +105,10 @@ def _wrap_stream(handle: Any, method: str) -> Any:
                     yield reply
 
     return wrapped
+
+
+def _checked(request: Any) -> Any:
+    return checked_stream(request) if hasattr(request, "__aiter__") else checked(request)
 
 
 @asynccontextmanager
@@ -118,5 +125,10 @@ async def _statuses(context: Context, method: str) -> AsyncIterator[None]:
 
 
 async def _abort(context: Context, error: ServiceError) -> NoReturn:
-    await context.abort(error.code, str(error), error.trailing_metadata)
+    text = str(error)
+    if (
+        len(text) > MESSAGE_CHARS
+    ):  # gRPC drops a status whose message is larger than a header may be
+        text = f"{text[: MESSAGE_CHARS // 2]} ... {text[-MESSAGE_CHARS // 3 :]}"
+    await context.abort(error.code, text, error.trailing_metadata)
     raise AssertionError("abort returns never")

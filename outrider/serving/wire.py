@@ -44,12 +44,12 @@ def sampling_from_proto(message: types_pb2.SamplingParams) -> SamplingParams:
     """
     temperature = message.temperature if message.HasField("temperature") else 1.0
     if not (temperature >= 0.0 and math.isfinite(temperature)):
-        raise InvalidArgument(f"sampling.temperature: {temperature:g}, limit at least 0 and finite")
+        raise InvalidArgument(f"sampling.temperature: {temperature}, limit at least 0 and finite")
     top_p = message.top_p if message.HasField("top_p") else 1.0
     if not 0.0 < top_p <= 1.0:
-        raise InvalidArgument(f"sampling.top_p: {top_p:g}, limit above 0, at most 1")
+        raise InvalidArgument(f"sampling.top_p: {top_p}, limit above 0, at most 1")
     if not 0.0 <= message.min_p <= 1.0:
-        raise InvalidArgument(f"sampling.min_p: {message.min_p:g}, limit 0 to 1")
+        raise InvalidArgument(f"sampling.min_p: {message.min_p}, limit 0 to 1")
     seed = message.seed if message.HasField("seed") else None
     return SamplingParams(temperature, message.top_k, top_p, message.min_p, seed, message.choice)
 

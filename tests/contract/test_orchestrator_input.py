@@ -74,7 +74,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         sampling(temperature=math.inf),
         "sampling.temperature: inf, limit at least 0",
     ),
-    "top_p of 0": (sampling(top_p=0.0), "sampling.top_p: 0, limit above 0, at most 1"),
+    "top_p of 0": (sampling(top_p=0.0), "sampling.top_p: 0.0, limit above 0, at most 1"),
     "negative min_p": (sampling(min_p=-0.5), "sampling.min_p: -0.5, limit 0 to 1"),
     "unknown method": (
         speculative(method="magic"),

@@ -69,7 +69,7 @@ BAD_OPENS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "top_p of 0": (
         {"open": open_message(top_p=0.0)},
-        "sampling.top_p: 0, limit above 0, at most 1",
+        "sampling.top_p: 0.0, limit above 0, at most 1",
     ),
     "top_p over 1": (
         {"open": open_message(top_p=1.5)},
@@ -81,7 +81,11 @@ BAD_OPENS: dict[str, tuple[dict[str, Any], str]] = {
         {"open": open_message(features=taps(1, 3))},
         "features.taps: 3, limit 0 to 2",
     ),
-    "no taps": ({"open": open_message(features=taps())}, "features.taps: 0 taps, limit at least 1"),
+    "no taps": ({"open": open_message(features=taps())}, "features.taps: number: 0, limit 1 to 3"),
+    "a tap twice": (
+        {"open": open_message(features=taps(1, 1))},
+        "features.taps: a layer occurs twice",
+    ),
 }
 
 

@@ -154,3 +154,11 @@ def test_truncation_has_m_ascending_ids_none_less_likely_than_those_left_out(
     left_out = np.delete(q, cut.ids)
     assert not left_out.size or left_out.max() <= max(q[cut.ids].min(), 1e-45)
     assert (cut.weights > 0).all()
+
+
+def test_a_tiny_top_p_keeps_one_token_of_a_flat_distribution() -> None:
+    flat = np.zeros(50, dtype=np.float32)
+    for top_p in (1e-9, 1e-17, 5e-324):
+        p = probabilities(flat, SamplingParams(top_p=top_p))
+        assert np.flatnonzero(p).tolist() == [49]
+        assert p[49] == 1.0

@@ -17,7 +17,7 @@ MAX_M = 16
         ({"temperature": -0.5}, r"sampling\.temperature: -0\.5, limit at least 0 and finite"),
         ({"temperature": math.nan}, r"sampling\.temperature: nan"),
         ({"temperature": math.inf}, r"sampling\.temperature: inf"),
-        ({"top_p": 0.0}, r"sampling\.top_p: 0, limit above 0, at most 1"),
+        ({"top_p": 0.0}, r"sampling\.top_p: 0\.0, limit above 0, at most 1"),
         ({"top_p": 1.5}, r"sampling\.top_p: 1\.5"),
         ({"top_p": math.nan}, r"sampling\.top_p: nan"),
         ({"min_p": -0.1}, r"sampling\.min_p: -0\.1, limit 0 to 1"),

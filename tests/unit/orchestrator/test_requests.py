@@ -10,7 +10,7 @@ from outrider.serving.errors import InvalidArgument
 from outrider.v1 import orchestrator_pb2 as pb
 from outrider.v1 import types_pb2
 
-BOUNDS = Bounds(vocab_size=100, context_length=64, max_depth=8, max_nodes=16)
+BOUNDS = Bounds(vocab_size=100, context_length=64, prompt_bytes=1000, max_depth=8, max_nodes=16)
 METHODS = [Method("draft_model", 5), Method("ngram", 3)]
 
 
@@ -70,3 +70,18 @@ def test_recommended_depth_never_exceeds_what_the_deployment_allows() -> None:
 def test_method_where_none_is_loaded_is_refused() -> None:
     with pytest.raises(InvalidArgument, match=r"speculative\.method: 'ngram', limit none loaded"):
         speculation(methods=[], method="ngram")
+
+
+def test_text_that_cannot_fit_is_refused_before_it_is_tokenised() -> None:
+    def never(_: str) -> dict[str, list[int]]:
+        raise AssertionError("tokenised")
+
+    text = pb.GenerateRequest(prompt=b"x" * 1001, max_tokens=1)
+    with pytest.raises(InvalidArgument, match="prompt: 1001 bytes, limit 1000"):
+        parse(text, never, BOUNDS, [])
+    chat = pb.Chat(messages=[pb.ChatMessage(role="user", content=b"x" * 501)] * 2)
+    with pytest.raises(InvalidArgument, match=r"chat\.messages content: 1002 bytes, limit 1000"):
+        parse(pb.GenerateRequest(chat=chat, max_tokens=1), never, BOUNDS, [])
+    ids = pb.GenerateRequest(prompt_token_ids=pb.TokenIds(ids=[0] * 64), max_tokens=1)
+    with pytest.raises(InvalidArgument, match="prompt: 64 tokens, limit 63"):
+        parse(ids, never, BOUNDS, [])

@@ -92,3 +92,10 @@ def test_text_that_was_sent_is_never_part_of_a_stop_string(tokenizer: Tokenizer)
     texts, stopped = parts(tokenizer, tokenizer.encode("aaab").ids, "aab")
     assert "".join(texts) == "a"
     assert stopped
+
+
+def test_stop_string_that_only_the_end_completes_ends_the_text(tokenizer: Tokenizer) -> None:
+    whole = tokenizer.encode("ab\N{GRINNING FACE}").ids
+    stream = TextStream(tokenizer, ["b\N{REPLACEMENT CHARACTER}"])
+    text = "".join(stream.push(token) for token in whole[:-2]) + stream.finish()
+    assert (text, stream.stopped) == ("a", True)
