@@ -170,7 +170,8 @@ def _speculation(
     known = {method.name: method for method in methods}
     if message.method and message.method not in known:
         raise InvalidArgument(
-            f"speculative.method: {message.method!r}, limit {', '.join(known) or 'none loaded'}"
+            f"speculative.method: {message.method!r} is not served; "
+            f"limit {', '.join(known) or 'none'}"
         )
     method = known[message.method] if message.method else next(iter(known.values()), None)
     recommended = 0 if method is None else min(method.recommended_depth, bounds.max_depth)

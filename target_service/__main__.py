@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 
+from outrider.models.attention import UnsupportedModelError
 from outrider.models.causal_lm import CausalLM
+from outrider.models.hub import ModelSpecError
 from outrider.models.loading import load_model
 from outrider.serving.server import serve
+from outrider.serving.telemetry.logging import configure
 from target_service.engine import Engine
 from target_service.service import TargetService
 from target_service.settings import TargetSettings
 
+logger = logging.getLogger(__name__)
+
 
 def main() -> int:
-    """Loads the model and serves it until SIGTERM."""
+    """Loads the model and serves it until SIGTERM; 1 where it cannot be served."""
     settings = TargetSettings.from_args(sys.argv[1:])
-    model = load_model(
-        settings.model, dtype=settings.dtype, device=settings.device, threads=settings.threads
-    )
+    configure(settings.log_level)
+    try:
+        model = load_model(
+            settings.model, dtype=settings.dtype, device=settings.device, threads=settings.threads
+        )
+    except (ModelSpecError, UnsupportedModelError) as error:
+        logger.error("target service cannot serve: %s", error)
+        return 1
     return asyncio.run(_serve(model, settings))
 
 

@@ -127,9 +127,12 @@ class Cluster:
         return None
 
     def _start(self) -> None:
+        if self._port:
+            check_free(self._port)
         if self.target == "default":
             from outrider.models.hub import default_target  # heavy
 
+            self._say("looking for the default target, fetched once (95 MB)")
             default_target()  # once, before two services would fetch it at the same time
         deadline = time.monotonic() + self._start_s
         self._folder = self._logs or Path(tempfile.mkdtemp(prefix="outrider-"))
@@ -165,6 +168,7 @@ class Cluster:
         while True:
             self.check()
             if ready():
+                self.check()  # the answer may have been another server's
                 return
             if time.monotonic() > deadline:
                 raise ClusterError(
@@ -178,6 +182,16 @@ class Cluster:
             self._processes.stop(STOP_ORDER, self._grace_s + MARGIN_S)
         if self._folder is not None and self._logs is None and not keep_logs:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def check_free(port: int) -> None:
+    """Raises ClusterError where another server has the port: its health would pass for ours."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError as error:
+            raise ClusterError(f"port: {port} cannot be used: {error.strerror}") from error
 
 
 def service_environment() -> dict[str, str]:

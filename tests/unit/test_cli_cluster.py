@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -163,3 +164,12 @@ def test_services_that_share_a_machine_do_not_spin(monkeypatch: pytest.MonkeyPat
     assert chosen["OMP_NUM_THREADS"] == str(len(os.sched_getaffinity(0)))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert service_environment()["OMP_NUM_THREADS"] == "1", "what the user has set stands"
+
+
+def test_port_of_another_server_is_refused_before_anything_starts() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(ClusterError, match=f"port: {port} cannot be used"), Cluster(port=port):
+            pass

@@ -68,7 +68,9 @@ def test_recommended_depth_never_exceeds_what_the_deployment_allows() -> None:
 
 
 def test_method_where_none_is_loaded_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match=r"speculative\.method: 'ngram', limit none loaded"):
+    with pytest.raises(
+        InvalidArgument, match=r"speculative\.method: 'ngram' is not served; limit none"
+    ):
         speculation(methods=[], method="ngram")
 
 
