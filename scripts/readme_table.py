@@ -81,7 +81,8 @@ def sweep() -> str:
     """What the exactness sweep covered."""
     document = _load(SWEEP)
     return (
-        f"{document['cells']} settings, {document['texts']} texts, {document['tokens']} tokens, "
+        f"{document['cells']} of {document['cells_in_all']} settings run so far, "
+        f"{document['texts']} texts, {document['tokens']} tokens: "
         f"**{document['differing_texts']} texts differ** from transformers' own greedy decoding "
         f"(float32; commits {', '.join(commit[:10] for commit in document['commits'])})."
     )

@@ -128,12 +128,17 @@ def main() -> int:
     """Runs what is missing and writes the summary."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fresh", action="store_true", help="forget what earlier runs found")
+    parser.add_argument(
+        "--summary", action="store_true", help="only condense what was found so far"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="clusters side by side")
     arguments = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     if arguments.fresh:
         LOG.unlink(missing_ok=True)
     console = Console(stderr=True)
+    if arguments.summary:
+        return _summarise(console)
     reference = Reference()
     sets = prompt_sets(reference)
     finished = done()
@@ -213,6 +218,7 @@ def _summarise(console: Console) -> int:
     summary = {
         "run": provenance.facts(),
         "cells": len(rows),
+        "cells_in_all": len(list(cells(["own", "spec_bench"]))),
         "texts": sum(row["texts"] for row in rows),
         "tokens": sum(row["tokens"] for row in rows),
         "differing_texts": sum(len(row["differences"]) for row in rows),
