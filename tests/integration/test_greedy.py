@@ -13,7 +13,7 @@ from outrider.cli.cluster import Cluster
 from tests import prompts as own
 from tests.greedy import Reference, drafter_flags, run
 
-TOKENS = 40
+TOKENS = 32
 
 
 @pytest.fixture(scope="module")
