@@ -36,8 +36,8 @@ CHECK_S = 1.0
 SPIN = "100000"
 """How long a thread of a service waits awake for the next small product: under a millisecond.
 
-Without it (0) a forward over one row took 66 ms instead of 40 (float32, two cores); waiting without
-end, as the default is, steals the cores from the service whose turn it is.
+Without it (0) every one of a forward's many small products waits for a thread to wake; waiting
+without end, as the default is, steals the cores from the service whose turn it is.
 """
 STOP_ORDER = (("orchestrator",), ("draft", "target"), ("valkey",))
 
