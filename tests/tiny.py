@@ -24,6 +24,7 @@ from transformers.models.qwen2 import Qwen2Config
 from transformers.models.qwen3 import Qwen3Config
 
 from outrider.models.causal_lm import CausalLM
+from outrider.models.pool import KVPool, LayerShape
 
 FINGERPRINT = "tiny"
 FIRST = "w0"
@@ -113,16 +114,34 @@ def tiny_model(
 
 
 def tiny(
-    family: str = "llama", vocab: int = 64, layers: int = 2, hidden: int = 32, seed: int = 0
+    family: str = "llama",
+    vocab: int = 64,
+    layers: int = 2,
+    hidden: int = 32,
+    seed: int = 0,
+    decoder: str = "auto",
 ) -> CausalLM:
-    """The same model behind our own cache and attention."""
+    """The same model behind our own cache and attention; up to 32 wide its heads are too narrow for
+    the lean decoder."""
     model = tiny_model(family, vocab, layers, hidden, seed)
-    return CausalLM.from_model(model, name=f"tiny-{family}", tokenizer_fingerprint=FINGERPRINT)
+    return CausalLM.from_model(
+        model,
+        name=f"tiny-{family}",
+        tokenizer_fingerprint=FINGERPRINT,
+        decoder=decoder,
+        kv_bytes=32 << 20,
+    )
 
 
 def tiny_llama(vocab: int = 64, layers: int = 2, hidden: int = 32, seed: int = 0) -> CausalLM:
     """The tiny model that most tests want."""
     return tiny("llama", vocab, layers, hidden, seed)
+
+
+def small_pool(blocks: int = 64) -> KVPool:
+    """Memory for caches of one narrow layer."""
+    shape = LayerShape(heads=1, key_dim=2, value_dim=2)
+    return KVPool([shape], torch.float32, torch.device("cpu"), blocks * shape.elements * 4)
 
 
 def tiny_tokenizer(vocab: int = 64) -> PreTrainedTokenizerFast:

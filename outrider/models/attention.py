@@ -83,14 +83,14 @@ def padded(queries: Tensor) -> Tensor:
 def block_scores(queries: Tensor, keys: Tensor) -> Tensor:
     """Products with each block of keys.
 
-    queries [key-value heads, groups, rows, dim], keys [blocks, key-value heads, BLOCK, dim];
+    queries [key-value heads, groups, rows, dim], keys [blocks, key-value heads, dim, BLOCK];
     returns float32 [key-value heads, groups, rows, blocks * BLOCK].
     """
     heads, groups, rows, dim = queries.shape
     count = keys.shape[0]
     left = queries.reshape(1, heads, groups * rows, dim).expand(count, -1, -1, -1)
     scores = torch.bmm(
-        left.reshape(count * heads, groups * rows, dim), keys.reshape(-1, BLOCK, dim).mT
+        left.reshape(count * heads, groups * rows, dim), keys.reshape(-1, dim, BLOCK)
     )
     if count > 1:
         scores = scores.view(count, heads, groups * rows, BLOCK).permute(1, 2, 0, 3)

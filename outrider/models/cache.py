@@ -1,4 +1,4 @@
-"""Our own key-value cache: one per session, block by block, growing with the tokens in use."""
+"""The keys and values of one session: a table of blocks, growing with the tokens in use."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-BLOCK = 128
-"""Rows of a block. Attention multiplies whole blocks, so that the shapes of its matrix products,
-and with them the bits of a row, do not depend on how many rows are cached."""
+from outrider.models.pool import BLOCK, KVPool
+
+__all__ = ["BLOCK", "KVCache", "blocks_for"]
 
 
 def blocks_for(rows: int) -> int:
@@ -18,44 +18,39 @@ def blocks_for(rows: int) -> int:
 
 
 class KVCache:
-    """Keys and values of one session.
+    """Keys and values of one session; row r stands in block r // BLOCK at place r % BLOCK.
 
-    Each layer has two tensors [blocks, key-value heads, BLOCK, head dim]; row r stands in block r
-    // BLOCK at offset r % BLOCK. Rows at and behind `length` hold nothing that counts, but always
-    finite numbers.
-
-    Args:
-        layers: number of the model's layers.
-        dtype: in which keys and values are kept; those of the model where None.
+    Rows at and behind `length` hold nothing that counts, but always finite numbers. Whole
+    blocks may be shared with others; one that is about to be written is copied first.
     """
 
-    def __init__(self, layers: int, dtype: torch.dtype | None = None) -> None:
+    def __init__(self, pool: KVPool) -> None:
         self.length = 0
-        self._dtype = dtype
-        self._capacity = 1
-        self._keys: list[Tensor | None] = [None] * layers
-        self._values: list[Tensor | None] = [None] * layers
+        self.pool = pool
+        self.table: list[int] = []
+
+    def __del__(self) -> None:
+        self.free()
 
     @property
     def nbytes(self) -> int:
-        """Bytes allocated."""
-        return sum(t.nbytes for t in (*self._keys, *self._values) if t is not None)
+        """Bytes of the blocks held, shared ones included."""
+        return len(self.table) * self.pool.block_bytes
 
-    @torch.inference_mode()
     def reserve(self, rows: int) -> None:
-        """Makes room for `rows` rows in all, doubling the blocks as often as needed."""
-        blocks = self._capacity
-        while blocks < blocks_for(rows):
-            blocks *= 2
-        if blocks == self._capacity:
-            return
-        self._capacity = blocks
-        for side in (self._keys, self._values):
-            for layer, old in enumerate(side):
-                if old is not None:
-                    new = old.new_zeros(blocks, *old.shape[1:])
-                    new[: old.shape[0]] = old
-                    side[layer] = new
+        """Makes room for `rows` rows in all.
+
+        Raises:
+            PoolFullError: the pool has no block left; what was taken stays with this cache.
+        """
+        while len(self.table) < blocks_for(rows):
+            self.table.append(self.pool.take())
+        index = self.length // BLOCK
+        if rows > self.length and self.pool.holders(self.table[index]) > 1:
+            own = self.pool.take()
+            self.pool.buffer[own] = self.pool.buffer[self.table[index]]
+            self.pool.give(self.table[index])
+            self.table[index] = own
 
     @torch.inference_mode()
     def write(self, layer: int, start: int, keys: Tensor, values: Tensor) -> None:
@@ -66,36 +61,27 @@ class KVCache:
             start: row of the first entry.
             keys, values: [key-value heads, rows, head dim].
         """
-        for side, new in ((self._keys, keys), (self._values, values)):
-            store = side[layer]
-            if store is None:
-                heads, _, dim = new.shape
-                store = new.new_zeros(self._capacity, heads, BLOCK, dim, dtype=self._dtype)
-                side[layer] = store
-            done, rows = 0, new.shape[1]
-            while done < rows:
-                block, offset = divmod(start + done, BLOCK)
-                count = min(rows - done, BLOCK - offset)
-                store[block, :, offset : offset + count] = new[:, done : done + count]
-                done += count
+        all_keys, all_values = self.pool.keys(layer), self.pool.values(layer)
+        done, rows = 0, keys.shape[1]
+        while done < rows:
+            index, place = divmod(start + done, BLOCK)
+            count = min(rows - done, BLOCK - place)
+            block = self.table[index]
+            all_keys[block, :, :, place : place + count] = keys[:, done : done + count].mT
+            all_values[block, :, place : place + count] = values[:, done : done + count]
+            done += count
 
     def blocks(self, layer: int, count: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of the first `count` blocks.
-
-        [count, key-value heads, BLOCK, head dim] each.
-        """
-        keys, values = self._keys[layer], self._values[layer]
-        if keys is None or values is None:
-            raise RuntimeError(f"layer {layer} of the cache was never written")
-        return keys[:count], values[:count]
+        """Keys [count, key-value heads, head dim, BLOCK] and values [count, key-value heads, BLOCK,
+        head dim] of the first `count` blocks."""
+        table = torch.tensor(self.table[:count], device=self.pool.buffer.device)
+        return self.pool.keys(layer)[table], self.pool.values(layer)[table]
 
     def rows(self, layer: int, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Copies of single rows, keys and values: [*rows.shape, key-value heads, head dim] each."""
-        keys, values = self._keys[layer], self._values[layer]
-        if keys is None or values is None:
-            raise RuntimeError(f"layer {layer} of the cache was never written")
-        block, offset = rows // BLOCK, rows % BLOCK
-        return keys[block, :, offset], values[block, :, offset]
+        table = torch.tensor(self.table, device=self.pool.buffer.device)
+        block, place = table[rows // BLOCK], rows % BLOCK
+        return self.pool.keys(layer)[block, :, :, place], self.pool.values(layer)[block, :, place]
 
     @torch.inference_mode()
     def keep(self, length: int, rows: Sequence[int] = ()) -> None:
@@ -108,38 +94,52 @@ class KVCache:
         Raises:
             ValueError: naming the argument, the value and the limit.
         """
-        if not 0 <= length <= self.length:
-            raise ValueError(f"length: {length}, limit 0 to {self.length}")
+        self._check_length(length)
         last = length - 1
         for row in rows:
             if not last < row < self.length:
                 raise ValueError(f"rows: {row}, limit {last + 1} to {self.length - 1}")
             last = row
-        moves = [(row, length + i) for i, row in enumerate(rows) if row != length + i]
-        if moves:
-            source, target = torch.tensor(moves).T
-            for side in (self._keys, self._values):
-                for store in side:
-                    if store is not None:
-                        moved = store[source // BLOCK, :, source % BLOCK]
-                        store[target // BLOCK, :, target % BLOCK] = moved
+        for target, source in enumerate(rows, length):
+            if source != target:
+                self.pool.copy_row(self._place(source), self._place(target))
         self.length = length + len(rows)
+        while len(self.table) > blocks_for(self.length):
+            self.pool.give(self.table.pop())
 
     @torch.inference_mode()
     def fork(self, length: int) -> KVCache:
-        """An independent copy of the first `length` rows."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"length: {length}, limit 0 to {self.length}")
-        copy = KVCache(len(self._keys), self._dtype)
+        """Another cache with the first `length` rows: whole blocks are shared, the rest is copied.
+
+        Raises:
+            ValueError: naming the argument, the value and the limit.
+            PoolFullError: the pool has no block for the rest.
+        """
+        self._check_length(length)
+        copy = KVCache(self.pool)
+        copy.adopt(self.table[: length // BLOCK])
         copy.length = length
-        copy._capacity = min(blocks_for(length), self._capacity)
-        copy._keys = [t if t is None else t[: copy._capacity].clone() for t in self._keys]
-        copy._values = [t if t is None else t[: copy._capacity].clone() for t in self._values]
+        if length % BLOCK:
+            copy.reserve(length)
+            self.pool.buffer[copy.table[-1]] = self.pool.buffer[self.table[length // BLOCK]]
         return copy
 
+    def adopt(self, blocks: Sequence[int]) -> None:
+        """Begins an empty cache with whole blocks that others hold too."""
+        if self.table:
+            raise ValueError(f"blocks: the cache has {len(self.table)} already, limit 0")
+        self.table = [self.pool.share(block) for block in blocks]
+        self.length = len(blocks) * BLOCK
+
     def free(self) -> None:
-        """Gives all memory back; the cache is empty and may be used again."""
+        """Gives all blocks back; the cache is empty and may be used again."""
         self.length = 0
-        self._capacity = 1
-        self._keys = [None] * len(self._keys)
-        self._values = [None] * len(self._values)
+        while self.table:
+            self.pool.give(self.table.pop())
+
+    def _place(self, row: int) -> tuple[int, int]:
+        return self.table[row // BLOCK], row % BLOCK
+
+    def _check_length(self, length: int) -> None:
+        if not 0 <= length <= self.length:
+            raise ValueError(f"length: {length}, limit 0 to {self.length}")

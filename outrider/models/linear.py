@@ -8,6 +8,8 @@ padded and long inputs run in slices.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
@@ -67,18 +69,75 @@ class PackedLinear(nn.Module):
         return out[:rows]
 
 
+class QuantisedLinear(nn.Module):
+    """y = x W^T + b with int8 weights, a scale for each output, and int8 rows, a scale for each.
+
+    Args:
+        weight: [out, in], on the CPU.
+        bias: [out] or None.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self._weight = Int8Weight(weight)
+        self._bias = None if bias is None else bias.detach()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., in] -> [..., out] in the dtype of x."""
+        flat = x.reshape(-1, x.shape[-1]).float()
+        scale = flat.abs().amax(dim=1, keepdim=True).clamp_min(1e-30) / 127.0
+        rounded = torch.round(flat / scale)
+        out = self._weight.product((rounded + 128.0).to(torch.uint8)) * scale
+        out = out.to(x.dtype) if self._bias is None else out.to(x.dtype) + self._bias
+        return out.view(*x.shape[:-1], out.shape[-1])
+
+
+class Int8Weight:
+    """A weight [out, in] rounded to int8, packed; each output's largest becomes 127.
+
+    The scales are float32; on the CPU oneDNN sums bytes exactly, so a row's bits do not depend on
+    the rows beside it.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        whole = weight.detach().float()
+        self.scale = (whole.abs().amax(dim=1) / 127.0).clamp_min(1e-30)
+        rounded = torch.round(whole / self.scale[:, None]).to(torch.int8).contiguous()
+        self._packed = torch.ops.onednn.qlinear_prepack(rounded, None)
+        self._zero = torch.zeros(len(self.scale), dtype=torch.int32)
+        self._op = torch.ops.onednn.qlinear_pointwise.default
+
+    def product(self, rows: Tensor) -> Tensor:
+        """rows [n, in] of signed bytes plus 128, as uint8 -> float32 [n, out] with the outputs'
+        scales, before the rows'."""
+        out: Tensor = self._op(
+            *(rows, 1.0, 128, self._packed, self.scale, self._zero, None),
+            *(1.0, 0, torch.float32, "none", [], ""),
+        )
+        return out
+
+
 def pack_linears(model: nn.Module) -> int:
     """Replaces every linear layer of `model`, a tied head included, and returns their number.
 
     The embedding keeps its own weight. The model can no longer be trained or saved.
     """
+    return _replace_linears(model, PackedLinear)
+
+
+def quantise_linears(model: nn.Module) -> int:
+    """As `pack_linears`, with int8 weights and activations."""
+    return _replace_linears(model, QuantisedLinear)
+
+
+def _replace_linears(model: nn.Module, make: Callable[[Tensor, Tensor | None], nn.Module]) -> int:
     count = 0
     for parent in list(model.modules()):
         for name, child in list(parent.named_children()):
             if type(child) is nn.Linear:
-                setattr(parent, name, PackedLinear(child.weight, child.bias))
+                setattr(parent, name, make(child.weight, child.bias))
             elif type(child) is Conv1D:
-                setattr(parent, name, PackedLinear(child.weight.T, child.bias))
+                setattr(parent, name, make(child.weight.T, child.bias))
             else:
                 continue
             count += 1

@@ -17,6 +17,8 @@ __all__ = ["load_model", "load_pretrained", "load_tokenizer", "tokenizer_fingerp
 
 logger = logging.getLogger(__name__)
 
+INT8 = "int8"
+KV_BYTES = 1 << 30
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -40,15 +42,21 @@ def parse_device(device: str) -> torch.device:
 
 
 def parse_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """The dtype of a setting; "auto" is float32 on the CPU and bfloat16 elsewhere.
+    """The dtype in which weights are loaded; "auto" is float32 on the CPU and bfloat16 elsewhere,
+    and int8 is rounded from float32.
 
     Raises:
         ModelSpecError: the name is unknown.
     """
     if dtype == "auto":
         return torch.float32 if device.type == "cpu" else torch.bfloat16
+    if dtype == INT8:
+        if device.type != "cpu":
+            raise ModelSpecError("dtype 'int8': its products are for processors, use bfloat16")
+        return torch.float32
     if dtype not in _DTYPES:
-        raise ModelSpecError(f"dtype {dtype!r}: expected one of auto, {', '.join(_DTYPES)}")
+        known = ", ".join((*_DTYPES, INT8))
+        raise ModelSpecError(f"dtype {dtype!r}: expected one of auto, {known}")
     return _DTYPES[dtype]
 
 
@@ -77,15 +85,17 @@ def load_model(
     dtype: str = "auto",
     device: str = "cpu",
     threads: int | None = None,
+    kv_bytes: int = KV_BYTES,
     progress: Progress = silent,
 ) -> CausalLM:
     """Loads a model for inference.
 
     Args:
         spec: "default", a Hugging Face directory, a GGUF file, or a hub id.
-        dtype: auto, float32, bfloat16 or float16.
+        dtype: auto, float32, bfloat16, float16, or int8 (weights and activations of the linears).
         device: cpu or cuda:N.
         threads: of torch, for this whole process; as torch has them where None.
+        kv_bytes: ceiling of the memory of keys and values.
         progress: told what is fetched or converted.
 
     Raises:
@@ -103,6 +113,13 @@ def load_model(
     model = load_pretrained(place, kind)
     torch.nn.Module.to(model, where)
     name = DEFAULT_NAME if spec == DEFAULT else place.name if isinstance(place, Path) else place
-    loaded = CausalLM.from_model(model, name=name, tokenizer_fingerprint=fingerprint)
-    logger.info("loaded %s: %s, %s", name, loaded.numerics.dtype, loaded.numerics.kernels)
+    loaded = CausalLM.from_model(
+        model,
+        name=name,
+        tokenizer_fingerprint=fingerprint,
+        quantization=INT8 if dtype == INT8 else "none",
+        kv_bytes=kv_bytes,
+    )
+    numerics, decoder = loaded.numerics, loaded.decoder.name
+    logger.info("loaded %s: %s decoder, %s, %s", name, decoder, numerics.dtype, numerics.kernels)
     return loaded

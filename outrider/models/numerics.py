@@ -44,11 +44,11 @@ def weights_hash(model: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def kernel_set(device: torch.device, packed: bool) -> str:
+def kernel_set(device: torch.device, linears: str, attention: str) -> str:
     """Names the kernels: linears, attention, torch release, processor or device, and threads."""
     if device.type == "cuda":
         where = torch.cuda.get_device_name(device)
     else:
         where = f"{torch.backends.cpu.get_cpu_capability()} threads={torch.get_num_threads()}"
-    linears = "onednn-packed" if packed else "plain"
-    return f"linears={linears} attention=blocks torch={torch.__version__} {device.type}={where}"
+    kernels = f"linears={linears} attention={attention}"
+    return f"{kernels} torch={torch.__version__} {device.type}={where}"

@@ -113,7 +113,9 @@ class PathPiece:
             .reshape(paths, 1, heads, groups * slots, dim)
         )
         left = left.expand(-1, blocks, -1, -1, -1).reshape(-1, groups * slots, dim)
-        scores = torch.bmm(left, keys.reshape(-1, BLOCK, dim).mT).float()
+        # The layout of the cache's own blocks: another one takes a kernel with other bits.
+        right = keys.mT.contiguous().reshape(-1, dim, BLOCK)
+        scores = torch.bmm(left, right).float()
         scores = scores.view(paths, blocks, heads, groups, slots, BLOCK).permute(2, 3, 0, 4, 1, 5)
         return scores.reshape(heads, groups, paths * slots, blocks * BLOCK)[:, :, self.slot]
 

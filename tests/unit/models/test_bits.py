@@ -34,11 +34,23 @@ DTYPES = [
 ]
 
 
-@pytest.fixture(scope="module", params=DTYPES)
-def lm(request: pytest.FixtureRequest) -> CausalLM:
+@pytest.fixture(scope="module", params=["lean", "generic"])
+def decoder(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module", params=[*DTYPES, "int8"], ids=str)
+def lm(request: pytest.FixtureRequest, decoder: str) -> CausalLM:
     # Wide enough that every product takes the kernels of a real model.
-    model = tiny_model("llama", VOCAB, layers=2, hidden=128).to(request.param)
-    return CausalLM.from_model(model, name="bits", tokenizer_fingerprint=FINGERPRINT)
+    int8 = request.param == "int8"
+    model = tiny_model("llama", VOCAB, layers=2, hidden=128)
+    return CausalLM.from_model(
+        model if int8 else model.to(request.param),
+        name="bits",
+        tokenizer_fingerprint=FINGERPRINT,
+        quantization="int8" if int8 else "none",
+        decoder=decoder,
+    )
 
 
 def plain(lm: CausalLM, tokens: list[int]) -> torch.Tensor:

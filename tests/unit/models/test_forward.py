@@ -11,6 +11,7 @@ from transformers.models.gpt_oss import GptOssConfig
 
 from outrider.models.attention import UnsupportedModelError
 from outrider.models.causal_lm import CausalLM, Segment
+from outrider.models.decoders import LEAN_FAMILIES
 from tests.tiny import FAMILIES, FINGERPRINT, tiny, tiny_model
 from tests.unit.models.trees import Case, cases
 
@@ -38,9 +39,17 @@ def prefilled(lm: CausalLM, case: Case) -> Segment:
     return Segment(cache, case.tokens, case.parents, case.tree_exact)
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        *((family, "generic", 32) for family in FAMILIES),
+        *((family, "lean", 64) for family in sorted(LEAN_FAMILIES)),
+    ],
+    ids=lambda param: f"{param[0]}-{param[1]}",
+)
 def pair(request: pytest.FixtureRequest) -> tuple[PreTrainedModel, CausalLM]:
-    return tiny_model(request.param), tiny(request.param)
+    family, decoder, hidden = request.param
+    return tiny_model(family, hidden=hidden), tiny(family, hidden=hidden, decoder=decoder)
 
 
 @slow

@@ -6,14 +6,22 @@ import pytest
 import torch
 
 from outrider.models.cache import BLOCK, KVCache, blocks_for
+from outrider.models.pool import SPARE, KVPool, LayerShape, PoolFullError
 
 LAYERS, HEADS, DIM = 2, 2, 4
+BLOCK_BYTES = LAYERS * 2 * HEADS * DIM * BLOCK * 4
+
+
+def pool_of(blocks: int) -> KVPool:
+    """A pool of two small layers."""
+    shapes = [LayerShape(HEADS, DIM, DIM)] * LAYERS
+    return KVPool(shapes, torch.float32, torch.device("cpu"), blocks * BLOCK_BYTES)
 
 
 def filled(rows: int) -> tuple[KVCache, torch.Tensor]:
     """A cache of `rows` random rows, and the rows [rows, heads, dim] of its keys in layer 1."""
     generator = torch.Generator().manual_seed(rows)
-    cache = KVCache(LAYERS)
+    cache = KVCache(pool_of(8))
     cache.reserve(rows)
     keys = torch.randn(LAYERS, HEADS, rows, DIM, generator=generator)
     for layer in range(LAYERS):
@@ -78,11 +86,77 @@ def test_a_fork_is_independent_of_its_origin() -> None:
     assert torch.equal(rows_of(fork), before[:5])
 
 
+def test_a_fork_shares_whole_blocks_and_a_writer_copies_them_first() -> None:
+    cache, before = filled(2 * BLOCK + 3)
+    fork = cache.fork(2 * BLOCK)
+    assert fork.table == cache.table[:2]
+    assert cache.pool.used == 3
+    fork.keep(BLOCK + 5)
+    fork.reserve(BLOCK + 6)
+    assert fork.table[0] == cache.table[0]
+    assert fork.table[1] != cache.table[1]
+    for layer in range(LAYERS):
+        fork.write(layer, BLOCK + 5, torch.zeros(HEADS, 1, DIM), torch.zeros(HEADS, 1, DIM))
+    fork.length = BLOCK + 6
+    assert torch.equal(rows_of(cache), before)
+    assert torch.equal(rows_of(fork)[:-1], before[: BLOCK + 5])
+
+
 def test_memory_grows_with_the_tokens_in_use_and_is_given_back() -> None:
-    row = 2 * LAYERS * HEADS * DIM * 4
     for rows in (1, BLOCK, BLOCK + 1, 5 * BLOCK):
         cache, _ = filled(rows)
-        assert rows * row <= cache.nbytes <= 2 * blocks_for(rows) * BLOCK * row
+        assert cache.nbytes == blocks_for(rows) * BLOCK_BYTES
+        assert cache.pool.used == blocks_for(rows)
+    cache.keep(BLOCK + 1)
+    assert cache.pool.used == 2
     cache.free()
     assert cache.nbytes == 0
     assert cache.length == 0
+    assert cache.pool.used == 0
+
+
+def test_a_forgotten_cache_gives_its_blocks_back() -> None:
+    cache, _ = filled(BLOCK + 1)
+    pool = cache.pool
+    fork = cache.fork(BLOCK)
+    del cache
+    assert pool.used == 1
+    del fork
+    assert pool.used == 0
+
+
+def test_a_full_pool_says_so_and_serves_again_once_blocks_come_back() -> None:
+    pool = pool_of(3)
+    first, second = KVCache(pool), KVCache(pool)
+    first.reserve(2 * BLOCK)
+    with pytest.raises(PoolFullError, match="KV memory: 3 blocks of 64 tokens in use"):
+        second.reserve(BLOCK + 1)
+    first.free()
+    second.reserve(3 * BLOCK)
+    assert pool.free == 0
+
+
+def test_a_block_is_given_back_once_by_each_holder() -> None:
+    pool = pool_of(2)
+    block = pool.take()
+    pool.share(block)
+    pool.give(block)
+    assert pool.used == 1
+    pool.give(block)
+    assert pool.used == 0
+    with pytest.raises(ValueError, match=f"block {block} was given back already"):
+        pool.give(block)
+    with pytest.raises(ValueError, match=f"block {block} is free"):
+        pool.share(block)
+
+
+def test_freed_pages_beyond_the_spare_ones_read_as_zeros_again() -> None:
+    shapes = [LayerShape(4, 64, 64)]  # blocks of whole pages
+    pool = KVPool(shapes, torch.float32, torch.device("cpu"), 4 * SPARE * (4 * 128 * BLOCK * 4))
+    blocks = [pool.take() for _ in range(3 * SPARE)]
+    for block in blocks:
+        pool.buffer[block] = 1.0
+    for block in blocks:
+        pool.give(block)
+    kept = sum(bool(pool.buffer[block].any()) for block in blocks)
+    assert kept <= SPARE

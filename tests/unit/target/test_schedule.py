@@ -11,11 +11,12 @@ from outrider.core.tree import TokenTree
 from outrider.models.cache import KVCache
 from target_service.schedule import AHEAD, Pass, Run, Schedule
 from target_service.session import FreeRun, Session
+from tests.tiny import small_pool
 
 
 def session(prompt: int, cached: int = 0, round_: int = 0) -> Session:
     made = Session(
-        "r", list(range(prompt)), SamplingParams(temperature=0.0), KVCache(layers=1), 1000
+        "r", list(range(prompt)), SamplingParams(temperature=0.0), KVCache(small_pool()), 1000
     )
     made.cache.length, made.round = cached, round_
     return made

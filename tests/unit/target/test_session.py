@@ -9,13 +9,14 @@ from outrider.core.tree import TokenTree
 from outrider.models.cache import KVCache
 from outrider.serving.errors import FailedPrecondition, InvalidArgument
 from target_service.session import FreeRun, Session
+from tests.tiny import small_pool
 
 TREE = TokenTree((3, 10, 11, 12, 13), (-1, 0, 0, 1, 3))  # 10 - 12 - 13, and 11 beside 10
 
 
 class RecordingCache(KVCache):
     def __init__(self) -> None:
-        super().__init__(layers=1)
+        super().__init__(small_pool())
         self.kept: list[tuple[int, list[int]]] = []
 
     def keep(self, length: int, rows: object = ()) -> None:

@@ -1,0 +1,72 @@
+"""Row by row: residual and norm, and the gated product, each with the store that the next linear
+wants.
+
+A linear's output comes with one scale a row (1 where it is not quantised): value = output * scale.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, prange
+
+from outrider.models.lean.vector import FLAGS, exponential, load, store_row
+
+Array = np.ndarray[Any, Any]
+LANES = 16
+
+
+@njit(inline="always", **FLAGS)
+def mean_square(values):
+    """Mean of squares, added in 16 lanes and these in order."""
+    lanes = np.zeros(LANES, np.float32)
+    whole = values.shape[0] // LANES * LANES
+    for start in range(0, whole, LANES):
+        part = values[start : start + LANES]
+        for lane in range(LANES):
+            lanes[lane] += part[lane] * part[lane]
+    total = np.float32(0.0)
+    for lane in range(LANES):
+        total += lanes[lane]
+    for i in range(whole, values.shape[0]):
+        total += values[i] * values[i]
+    return np.float32(total / np.float32(values.shape[0]))
+
+
+@njit(parallel=True, **FLAGS)
+def add_norm(x, delta, delta_scale, weight, eps, out, out_scale):
+    """x += delta (none where it has no rows); out = RMS norm of x, times weight.
+
+    x [rows, n] float32, delta [rows, n], weight [n], out [rows, n]; scales [rows].
+    """
+    for row in prange(x.shape[0]):
+        values = x[row]
+        if delta.shape[0] > 0:
+            scale = delta_scale[row]
+            change = delta[row]
+            for i in range(values.shape[0]):
+                values[i] += load(change, i) * scale
+        factor = np.float32(1.0) / np.sqrt(mean_square(values) + eps)
+        normed = np.empty(values.shape[0], np.float32)
+        for i in range(values.shape[0]):
+            normed[i] = np.float32(values[i] * factor) * weight[i]
+        out_scale[row] = store_row(normed, out[row])
+
+
+@njit(parallel=True, **FLAGS)
+def gated(gate_up, scale, out, out_scale):
+    """out = silu(gate) * up.
+
+    gate_up [rows, 2 n] with gate in front, out [rows, n]; scales [rows].
+    """
+    for row in prange(out.shape[0]):
+        width = out.shape[1]
+        gate, up = gate_up[row, :width], gate_up[row, width:]
+        factor = scale[row]
+        product = np.empty(width, np.float32)
+        for i in range(width):
+            g = np.float32(load(gate, i) * factor)
+            u = np.float32(load(up, i) * factor)
+            product[i] = g * u / (np.float32(1.0) + exponential(min(-g, np.float32(87.0))))
+        out_scale[row] = store_row(product, out[row])
