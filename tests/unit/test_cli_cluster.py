@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -173,3 +174,27 @@ def test_port_of_another_server_is_refused_before_anything_starts() -> None:
         port = other.getsockname()[1]
         with pytest.raises(ClusterError, match=f"port: {port} cannot be used"), Cluster(port=port):
             pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"drafters": ["magic"]}, "drafter 'magic' is unknown, limit one of ngram, draft_model"),
+        ({"drafters": ["ngram", "ngram"]}, "ngram, ngram: each may come once"),
+        ({"drafters": ["draft_model"]}, "drafter draft_model needs a path (draft_model=PATH)"),
+        ({"dtype": "f16"}, "dtype: 'f16': Input should be 'auto', 'float32' or 'bfloat16'"),
+        ({"device": "tpu"}, "device: 'tpu': String should match pattern"),
+        ({"device": "cuda:99"}, "device 'cuda:99': this machine has"),
+    ],
+)
+def test_what_a_service_would_refuse_is_refused_before_anything_starts(
+    changes: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)), cluster(tmp_path, **changes):
+        pass
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_target_without_drafters_of_its_own_gets_those_that_need_no_path() -> None:
+    assert Cluster(target="tiny").drafters == ("ngram",)
+    assert Cluster().drafters == ("ngram", "draft_model")
