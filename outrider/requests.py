@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from outrider.exceptions import InvalidRequest
@@ -18,6 +19,12 @@ ELSEWHERE_CALLED = {
     "num_speculative_tokens": "n_max",
     "draft_tokens": "n_max",
     "drafter": "method",
+}
+
+LIMITS = {
+    FieldDescriptor.TYPE_INT32: (0, 2**31 - 1),  # no request has a use for negative ones
+    FieldDescriptor.TYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.TYPE_UINT64: (0, 2**64 - 1),
 }
 
 
@@ -150,6 +157,9 @@ def _put(message: Message, name: str, value: Any, shown: str | None = None) -> N
     try:
         setattr(message, name, value)
     except (TypeError, ValueError) as error:
+        low, high = LIMITS.get(message.DESCRIPTOR.fields_by_name[name].type, (0, -1))
+        if isinstance(value, int) and low <= high:
+            raise InvalidRequest(f"{shown or name}: {value}, limit {low} to {high}") from error
         raise InvalidRequest(f"{shown or name}: {value!r} does not fit: {error}") from error
 
 

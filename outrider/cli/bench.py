@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from outrider.cli import provenance
+from outrider.cli.checks import check_sampling
 from outrider.cli.console import ending_well, err, out
 from outrider.cli.door import Address, Ca, Door, Insecure, Token
 from outrider.cli.measure import PLAIN, Row, choose_methods, measure, summarise
@@ -55,6 +56,7 @@ def bench(
     """Measure methods against plain decoding."""
     options: Options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     with ending_well():
+        check_sampling(options)
         chosen = read_prompts(prompts, limit, chat=chat)
         if out_file is not None and not out_file.parent.is_dir():
             raise ValueError(f"out: {out_file.parent} is not a folder")

@@ -1,11 +1,33 @@
-"""What services would refuse of their flags, found before any of them is started."""
+"""What services would refuse of flags and options, found before any of them is started."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from outrider.drafting.specs import check_distinct, check_path
+from outrider.requests import Options
+
+SAMPLING = {
+    "temperature": (0, math.inf),
+    "top_p": (0, 1),
+    "top_k": (0, 2**32 - 1),
+    "seed": (0, 2**64 - 1),
+}
+
+
+def check_sampling(options: Options) -> None:
+    """Refuses what no server would take.
+
+    Raises:
+        ValueError: naming the option, its value and the limit.
+    """
+    for name, (low, high) in SAMPLING.items():
+        value: Any = options.get(name)
+        if value is not None and not low <= value <= high:
+            limit = f"at least {low}" if high == math.inf else f"{low} to {high}"
+            raise ValueError(f"--{name.replace('_', '-')}: {value}, limit {limit}")
 
 
 def check_flags(target: str, drafters: Sequence[str], dtype: str, device: str) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from outrider.cli.checks import check_sampling
 from outrider.cli.console import ending_well, err, out
 from outrider.cli.door import Address, Ca, Door, Insecure, Token, speculative
 from outrider.cli.pieces import Pieces
@@ -59,7 +61,9 @@ def generate(
         "seed": seed,
         "speculative": speculative(method, k),
     }
-    with ending_well(), door.open() as client:
+    with ending_well(), ExitStack() as stack:
+        check_sampling(options)
+        client = stack.enter_context(door.open())
         # Before the clock starts: loading the tokenizer takes seconds.
         decode = _decoder(tokenizer or target, client.info()) if show_tokens else None
         started = time.perf_counter()

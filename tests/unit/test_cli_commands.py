@@ -132,6 +132,24 @@ def test_an_error_of_the_server_ends_the_command_with_its_message(
     assert "Traceback" not in done.output
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "limit"),
+    [
+        ("--top-k", "-1", "0 to 4294967295"),
+        ("--top-p", "1.5", "0 to 1"),
+        ("--temperature", "-0.1", "at least 0"),
+        ("--temperature", "nan", "at least 0"),
+        ("--seed", str(2**64), f"0 to {2**64 - 1}"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_option_value_and_limit_before_anything_starts(
+    option: str, value: str, limit: str
+) -> None:
+    done = runner.invoke(app, ["generate", "hi", option, value])
+    assert done.exit_code == 1
+    assert done.stderr == f"error: {option}: {value}, limit {limit}\n"
+
+
 def test_plaintext_to_another_machine_must_be_allowed() -> None:
     done = runner.invoke(app, ["generate", "hi", "--address", "10.0.0.1:50050"])
     assert done.exit_code == 1
