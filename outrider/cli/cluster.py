@@ -57,7 +57,8 @@ class Cluster:
         device: cpu or cuda:N.
         redis_url: an existing server; None starts an embedded one.
         port: the orchestrator's; 0 is a free one.
-        logs: folder for a log file per service; None is a temporary one, kept where a service died.
+        logs: folder for a log file per service; None is a temporary one, kept where something
+            failed once a service was started.
         start_s: seconds within which all must be healthy, downloads included.
         grace_s: seconds that running requests get when draining.
         arguments: further flags by service, such as {"orchestrator": ["--log-level", "debug"]}.
@@ -101,7 +102,8 @@ class Cluster:
         try:
             self._start()
         except BaseException as error:
-            self._stop(keep_logs=isinstance(error, ClusterError))
+            begun = self._processes is not None and bool(self._processes.children)
+            self._stop(keep_logs=begun and isinstance(error, Exception))
             raise
         return self
 
@@ -180,11 +182,15 @@ class Cluster:
             time.sleep(POLL_S)
 
     def _stop(self, *, keep_logs: bool) -> None:
-        if self._processes is not None:
-            self._say("draining")
-            self._processes.stop(STOP_ORDER, self._grace_s + MARGIN_S)
-        if self._folder is not None and self._logs is None and not keep_logs:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            if self._processes is not None:
+                self._say("draining")
+                self._processes.stop(STOP_ORDER, self._grace_s + MARGIN_S)
+        finally:  # also behind a second Ctrl-C
+            if self._folder is not None and keep_logs:
+                self._say(f"logs are in {self._folder}")
+            elif self._folder is not None and self._logs is None:
+                shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def check_free(port: int) -> None:
@@ -213,16 +219,8 @@ def service_environment() -> dict[str, str]:
 def valkey_command(port: int, folder: Path) -> list[str]:
     """An embedded server that keeps everything in memory."""
     listen = ["--bind", LOOPBACK, "--port", str(port), "--dir", str(folder)]
-    return [
-        str(get_binary_path()),
-        *listen,
-        "--save",
-        "",
-        "--appendonly",
-        "no",
-        "--daemonize",
-        "no",
-    ]
+    keep = ["--save", "", "--appendonly", "no", "--daemonize", "no"]
+    return [str(get_binary_path()), *listen, *keep]
 
 
 def is_healthy(address: str) -> bool:

@@ -8,14 +8,16 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 from outrider import Client, OutriderError
 from outrider.cli.cluster import Cluster, is_healthy, service_environment
-from outrider.cli.processes import ChildDied, ClusterError
+from outrider.cli.processes import ChildDied, ClusterError, Processes
 
 STAND_IN = """
 import asyncio, sys
@@ -198,3 +200,57 @@ def test_what_a_service_would_refuse_is_refused_before_anything_starts(
 def test_a_target_without_drafters_of_its_own_gets_those_that_need_no_path() -> None:
     assert Cluster(target="tiny").drafters == ("ngram",)
     assert Cluster().drafters == ("ngram", "draft_model")
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which temporary ones are made."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_temporary_logs_go_with_a_clean_end(modules: Path, tmp_path: Path, temporary: Path) -> None:
+    with cluster(tmp_path, logs=None):
+        assert list(temporary.iterdir())
+    assert not list(temporary.iterdir())
+
+
+def test_temporary_logs_go_with_a_start_that_fails_before_any_service(
+    modules: Path, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> Path:
+        raise ClusterError("no server")
+
+    monkeypatch.setattr("outrider.cli.cluster.get_binary_path", missing)
+    with pytest.raises(ClusterError, match="no server"), cluster(tmp_path, logs=None):
+        pass
+    assert not list(temporary.iterdir())
+
+
+def test_temporary_logs_go_where_the_drain_is_cut_short(
+    modules: Path, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = Processes.stop
+
+    def interrupted(self: Processes, *arguments: Any) -> None:
+        stop(self, *arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Processes, "stop", interrupted)
+    with pytest.raises(KeyboardInterrupt), cluster(tmp_path, logs=None):
+        pass
+    assert not list(temporary.iterdir())
+
+
+def test_temporary_logs_are_kept_and_named_where_a_service_failed(
+    modules: Path, tmp_path: Path, temporary: Path
+) -> None:
+    (modules / "target_service.py").write_text(DYING)
+    said: list[str] = []
+    with pytest.raises(ChildDied), cluster(tmp_path, logs=None, say=said.append):
+        pass
+    [folder] = temporary.iterdir()
+    assert "no such model" in (folder / "target.log").read_text()
+    assert said[-1] == f"logs are in {folder}"
