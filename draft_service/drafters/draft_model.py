@@ -102,6 +102,7 @@ class DraftModelDrafter(Drafter):
     def __init__(self, model: CausalLM) -> None:
         self.model = model
         self.model_name = model.name
+        self.numerics = model.numerics
         # From the operating system: a fixed seed would correlate the draft with the target's
         # samples.
         self._rng = np.random.default_rng()
