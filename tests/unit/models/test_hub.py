@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import sys
 import threading
 import time
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from outrider.models import hub, wheel
 from outrider.models.hub import ModelSpecError
@@ -134,8 +137,60 @@ def test_specs_that_name_nothing_are_refused(tmp_path: Path) -> None:
         assert repr(spec) in str(caught.value)
 
 
-def test_hub_ids_are_passed_on() -> None:
-    assert hub.resolve("owner/name-1.5b") == "owner/name-1.5b"
+@pytest.fixture
+def hub_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache of the hub's, online."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "cache"
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A hub that is there and knows nothing."""
+
+    def do_HEAD(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_hub_ids_are_passed_on_where_a_hub_answers(
+    hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        assert hub.resolve("owner/name-1.5b") == "owner/name-1.5b"
+        thread.join(10)
+
+
+def test_a_hub_that_cannot_be_reached_is_tried_once_and_named(
+    hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        with pytest.raises(ModelSpecError) as caught:
+            hub.resolve("owner/name-1.5b")
+    message = str(caught.value)
+    assert message.startswith("model 'owner/name-1.5b': is no directory or file and not in")
+    assert f"the hub {address} cannot be reached: [Errno 111] Connection refused" in message
+
+
+def test_what_is_in_the_hubs_cache_needs_no_hub(
+    hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    folder = hub_cache / "models--owner--name"
+    (folder / "snapshots" / "abc").mkdir(parents=True)
+    (folder / "snapshots" / "abc" / "config.json").write_text("{}")
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("abc")
+    assert hub.resolve("owner/name") == "owner/name"
 
 
 def test_cuts_of_equally_named_targets_do_not_collide(tmp_path: Path) -> None:
