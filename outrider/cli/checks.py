@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from outrider.drafting.specs import check_distinct, check_path
+from outrider.drafting.specs import check_distinct, check_path, split_spec
+from outrider.models.hub import DEFAULT, locate
 from outrider.requests import Options
 
 SAMPLING = {
@@ -43,6 +44,9 @@ def check_flags(target: str, drafters: Sequence[str], dtype: str, device: str) -
     check_distinct(drafters)
     for drafter in drafters:
         check_path(drafter, target)
+    for spec in (target, *(split_spec(drafter)[1] for drafter in drafters)):
+        if spec is not None and spec != DEFAULT:
+            locate(spec)
     limits: tuple[tuple[str, Any, str], ...] = (
         ("dtype", Dtype, dtype),
         ("device", Device, device),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-DEFAULT_TARGET = "default"
+from outrider.models.hub import DEFAULT
+
 DRAFTERS = ("ngram", "draft_model")
 """The first one serves requests that name none."""
 
@@ -48,10 +49,10 @@ def check_path(spec: str, target: str) -> None:
         DrafterRefused: the path is missing.
     """
     name, path = split_spec(spec)
-    if path is None and name in NEED_PATH and target != DEFAULT_TARGET:
+    if path is None and name in NEED_PATH and target != DEFAULT:
         raise DrafterRefused(f"drafter {name} needs a path ({name}=PATH) for target {target}")
 
 
 def default_specs(target: str) -> tuple[str, ...]:
     """Every drafter that can be had for a target without a path."""
-    return tuple(name for name in DRAFTERS if target == DEFAULT_TARGET or name not in NEED_PATH)
+    return tuple(name for name in DRAFTERS if target == DEFAULT or name not in NEED_PATH)

@@ -31,6 +31,7 @@ __all__ = [
     "default_draft",
     "default_target",
     "home",
+    "locate",
     "models_folder",
     "resolve",
     "silent",
@@ -132,6 +133,25 @@ def cut_name(place: Path | str, layers: int) -> str:
     return f"{path.name}-{hashlib.sha256(full.encode()).hexdigest()[:8]}-cut{layers}"
 
 
+def locate(spec: str) -> Path | str:
+    """The directory, GGUF file or hub id that a spec other than "default" names.
+
+    Raises:
+        ModelSpecError: it names none of these, or the hub cannot be reached.
+    """
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelSpecError(f"model {spec!r}: the directory has no config.json")
+        return path
+    if path.is_file():
+        return path
+    if path.suffix == ".gguf" or not _HUB_ID.fullmatch(spec):
+        raise ModelSpecError(f"model {spec!r}: there is no such directory or file")
+    check_reachable(spec)
+    return spec
+
+
 def resolve(spec: str, progress: Progress = silent) -> Path | str:
     """What transformers loads for a spec: a directory, or a hub id as it is.
 
@@ -144,17 +164,8 @@ def resolve(spec: str, progress: Progress = silent) -> Path | str:
     """
     if spec == DEFAULT:
         return default_target(progress)
-    path = Path(spec).expanduser()
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ModelSpecError(f"model {spec!r}: the directory has no config.json")
-        return path
-    if path.is_file():
-        return _converted(path, progress)
-    if path.suffix == ".gguf" or not _HUB_ID.fullmatch(spec):
-        raise ModelSpecError(f"model {spec!r}: there is no such directory or file")
-    check_reachable(spec)
-    return spec
+    place = locate(spec)
+    return _converted(place, progress) if isinstance(place, Path) and place.is_file() else place
 
 
 def _converted(path: Path, progress: Progress) -> Path:

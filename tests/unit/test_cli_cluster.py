@@ -41,6 +41,8 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("target_service", "draft_service", "orchestrator"):
         (folder / f"{name}.py").write_text(STAND_IN.format(contract=contract))
     monkeypatch.setenv("PYTHONPATH", str(folder))
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)  # -m looks into the working directory before all else
     return folder
 
@@ -52,7 +54,7 @@ def cluster(tmp_path: Path, **changes: object) -> Cluster:
 
 
 def test_a_cluster_serves_and_leaves_nothing_behind(modules: Path, tmp_path: Path) -> None:
-    with cluster(tmp_path, drafters=["ngram", "draft_model=/m"], dtype="float32") as running:
+    with cluster(tmp_path, drafters=["ngram", "draft_model=tiny"], dtype="float32") as running:
         with Client(running.address) as client:
             assert client.generate("hi").text == "abcdef"
         assert running.redis_url is not None
@@ -68,7 +70,7 @@ def test_a_cluster_serves_and_leaves_nothing_behind(modules: Path, tmp_path: Pat
         for name in ("target", "draft", "orchestrator")
     }
     assert "--model tiny --dtype float32 --device cpu" in logs["target"]
-    assert "--target tiny --drafter ngram --drafter draft_model=/m" in logs["draft"]
+    assert "--target tiny --drafter ngram --drafter draft_model=tiny" in logs["draft"]
     assert (
         f"--target {addresses[1]} --draft {addresses[2]} --tokenizer tiny" in logs["orchestrator"]
     )
@@ -184,13 +186,15 @@ def test_port_of_another_server_is_refused_before_anything_starts() -> None:
         ({"drafters": ["magic"]}, "drafter 'magic' is unknown, limit one of ngram, draft_model"),
         ({"drafters": ["ngram", "ngram"]}, "ngram, ngram: each may come once"),
         ({"drafters": ["draft_model"]}, "drafter draft_model needs a path (draft_model=PATH)"),
+        ({"target": "/no/such"}, "model '/no/such': there is no such directory or file"),
+        ({"drafters": ["draft_model=/no/such"]}, "model '/no/such': there is no such directory"),
         ({"dtype": "f16"}, "dtype: 'f16': Input should be 'auto', 'float32' or 'bfloat16'"),
         ({"device": "tpu"}, "device: 'tpu': String should match pattern"),
         ({"device": "cuda:99"}, "device 'cuda:99': this machine has"),
     ],
 )
 def test_what_a_service_would_refuse_is_refused_before_anything_starts(
-    changes: dict[str, object], message: str, tmp_path: Path
+    changes: dict[str, object], message: str, modules: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match=re.escape(message)), cluster(tmp_path, **changes):
         pass
