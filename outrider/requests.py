@@ -38,9 +38,8 @@ class Options(TypedDict, total=False):
     seed: the text is then a function of seed, prompt and target; 64 bits, unsigned.
     stop: the text ends before the first of these.
     ignore_eos: go on behind the end-of-sequence token.
-    speculative: method, n_max (greatest depth; 0 is off), n_min (n_min = n_max is a fixed K),
-        nodes_max,
-        p_min, enabled, tree_exact; absent keys take the server's defaults.
+    speculative: method (plain is off), n_max (greatest depth; 0 is off), n_min (n_min = n_max is
+        a fixed K), nodes_max, p_min, enabled, tree_exact; absent keys take the server's defaults.
     request_class: label under which the server keeps statistics.
     request_id: chosen by the server by default.
     """
