@@ -27,7 +27,10 @@ from outrider.results import ServerInfo
 
 def bench(
     prompts: Annotated[
-        Path, typer.Option(help="JSON lines: Spec-Bench's format, or lines with prompt.")
+        Path,
+        typer.Option(
+            help="JSON lines: Spec-Bench's format (of several turns, the first), or with prompt."
+        ),
     ],
     address: Address = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N prompts.")] = None,
@@ -53,7 +56,7 @@ def bench(
     device: Device = "cpu",
     redis_url: RedisUrl = None,
 ) -> None:
-    """Measure methods against plain decoding."""
+    """Measure methods against plain decoding; of a prompt with several turns, on the first."""
     options: Options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     with ending_well():
         check_sampling(options)
