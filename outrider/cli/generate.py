@@ -21,7 +21,7 @@ from outrider.requests import DEFAULT_MAX_TOKENS, Options
 from outrider.results import Chunk, GenerationResult, ServerInfo
 
 STYLES = {"accepted": "green", "recovered": "yellow", "bonus": "cyan", "plain": "default"}
-MARKS = {"accepted": "[]", "recovered": "<>", "bonus": "{}", "plain": ""}
+MARKS = {"accepted": ("[", "]"), "recovered": ("<", ">"), "bonus": ("{", "}"), "plain": ("", "")}
 """What stands around a token where there are no colours."""
 
 
@@ -115,7 +115,7 @@ def _print_tokens(
 
 
 def _shown(piece: str, kind: str, coloured: bool) -> Text:
-    if coloured or not piece or not MARKS[kind]:
+    if coloured or not piece:
         return Text(piece, style=STYLES[kind])
     before, behind = MARKS[kind]
     return Text(f"{before}{piece}{behind}")
