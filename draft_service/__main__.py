@@ -7,11 +7,12 @@ import logging
 import sys
 
 from draft_service.drafters.registry import build_drafter
-from draft_service.drafters.setup import DrafterRefused, Setup
+from draft_service.drafters.setup import Setup
 from draft_service.engine import DraftEngine
 from draft_service.service import DraftService
 from draft_service.settings import DraftSettings
 from draft_service.vocabulary import vocabulary_of
+from outrider.drafting.specs import DrafterRefused
 from outrider.models.attention import UnsupportedModelError
 from outrider.models.hub import ModelSpecError
 from outrider.serving.server import serve

@@ -14,9 +14,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
-from draft_service.session import DrafterFailed, EngineStopped, Request, Session
-from outrider.core.round import Budget, Proposal, SamplingParams
-from outrider.drafting.base import Drafter, DraftSession
+from draft_service import jobs
+from draft_service.session import DrafterFailed, EngineStopped, Session
+from outrider.core.round import SamplingParams
+from outrider.drafting.base import Drafter
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class DraftEngine:
         """
         loop = asyncio.get_running_loop()
         for drafter in self.drafters.values():
-            await loop.run_in_executor(self._thread, _warm_up, drafter)
+            await loop.run_in_executor(self._thread, jobs.warm_up, drafter)
         self._task = loop.create_task(self._run())
         self._task.add_done_callback(self._ended)
 
@@ -111,7 +112,9 @@ class DraftEngine:
             self._sessions.remove(session)
             session.closed = True
             self._closing.add(session)
-            self._submit(_close, session).add_done_callback(lambda job: self._closed(session, job))
+            self._submit(jobs.close, session).add_done_callback(
+                lambda job: self._closed(session, job)
+            )
 
     def _closed(self, session: Session, job: asyncio.Future[None]) -> None:
         self._closing.remove(session)
@@ -144,10 +147,10 @@ class DraftEngine:
         """Applies the tokens of all waiting requests."""
         opened = [session for session in self._sessions if session.drafting and not session.closed]
         taken = [(session, requests) for session in opened if (requests := session.take())]
-        jobs = [self._submit(_observe, session, requests) for session, requests in taken]
-        if jobs:
-            await asyncio.wait(jobs)
-        for (session, requests), job in zip(taken, jobs, strict=True):
+        applied = [self._submit(jobs.observe, session, requests) for session, requests in taken]
+        if applied:
+            await asyncio.wait(applied)
+        for (session, requests), job in zip(taken, applied, strict=True):
             if error := job.exception():
                 self._fail(session, error)
             elif (
@@ -156,7 +159,7 @@ class DraftEngine:
             ):
                 session.prefilled = False
                 self._prefilling.append(session)
-        return bool(jobs)
+        return bool(applied)
 
     async def _draft_waiting(self) -> bool:
         waiting: dict[Drafter, list[Session]] = {}
@@ -178,7 +181,7 @@ class DraftEngine:
         if not batch:
             return
         pairs = [(session.drafting, request.budget_at(now)) for session, request in batch]
-        job = self._submit(_propose, drafter, pairs)
+        job = self._submit(jobs.propose, drafter, pairs)
         await asyncio.wait([job])
         error = job.exception()
         if error is None:
@@ -198,7 +201,7 @@ class DraftEngine:
         session = self._prefilling.popleft()
         if session.closed:
             return True
-        job = self._submit(_prefill, session, self.limits.prefill_rows)
+        job = self._submit(jobs.prefill, session, self.limits.prefill_rows)
         await asyncio.wait([job])
         if error := job.exception():
             self._fail(session, error)
@@ -215,41 +218,6 @@ class DraftEngine:
     def _fail(self, session: Session, error: BaseException) -> None:
         logger.error("drafter %s failed", session.drafter.method, exc_info=error)
         session.fail(DrafterFailed(f"drafter {session.drafter.method} failed"))
-
-
-def _warm_up(drafter: Drafter) -> list[Proposal]:
-    session = drafter.open([0, 0], SamplingParams(temperature=0.0))
-    drafter.prefill(session)
-    proposals = drafter.propose([(session, Budget(2, 2))])
-    drafter.close(session)
-    return proposals
-
-
-def _propose(drafter: Drafter, batch: Sequence[tuple[DraftSession, Budget]]) -> list[Proposal]:
-    proposals = drafter.propose(batch)
-    if len(proposals) != len(batch):
-        raise RuntimeError(f"{len(proposals)} proposals for {len(batch)} sessions")
-    return proposals
-
-
-def _prefill(session: Session, rows: int) -> bool:
-    if session.drafting is None:
-        session.drafting = session.drafter.open(session.prompt, session.sampling)
-    return session.drafter.prefill(session.drafting, rows)
-
-
-def _observe(session: Session, requests: Sequence[Request]) -> None:
-    if session.drafting is not None:
-        for request in requests:
-            session.drafter.observe(
-                session.drafting, request.new_tokens, request.features, request.samples
-            )
-
-
-def _close(session: Session) -> None:
-    if session.drafting is not None:
-        session.drafter.close(session.drafting)
-        session.drafting = None
 
 
 def _microseconds(seconds: float) -> int:

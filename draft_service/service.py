@@ -27,6 +27,7 @@ from outrider.serving.wire import (
     check_range,
     check_tokens,
     features_from_proto,
+    numerics_to_proto,
     sampling_from_proto,
 )
 from outrider.serving.wire_rounds import budget_from_proto, proposal_to_proto
@@ -184,4 +185,5 @@ def _drafter_to_proto(drafter: Drafter) -> draft_pb2.DrafterInfo:
         else types_pb2.FeatureSpec(taps=spec.taps, window=spec.window),
         wants_samples=drafter.wants_samples,
         model=drafter.model_name,
+        numerics=None if drafter.numerics is None else numerics_to_proto(drafter.numerics),
     )

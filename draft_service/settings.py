@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field, field_validator
 from pydantic_settings import SettingsConfigDict
 
-from draft_service.drafters.registry import DRAFTERS, NEED_PATH, split_spec
 from draft_service.engine import Limits
+from outrider.drafting.specs import check_distinct, default_specs
 from outrider.models.hub import DEFAULT
-from outrider.serving.settings import ServiceSettings
+from outrider.serving.settings import Device, Dtype, ServiceSettings
 
 
 class DraftSettings(ServiceSettings):
@@ -27,10 +25,8 @@ class DraftSettings(ServiceSettings):
     target: str = Field(
         DEFAULT, min_length=1, description="the target, for its tokenizer and its drafters"
     )
-    dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="dtype of draft models"
-    )
-    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu or cuda:N")
+    dtype: Dtype = Field("auto", description="dtype of draft models")
+    device: Device = Field("cpu", description="cpu or cuda:N")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads; default: all cores")
     max_sessions: int = Field(64, ge=1, le=100_000, description="most sessions open at once")
     max_depth: int = Field(16, ge=1, le=256, description="greatest depth of a tree")
@@ -44,17 +40,13 @@ class DraftSettings(ServiceSettings):
     @field_validator("drafter")
     @classmethod
     def _known_and_distinct(cls, specs: list[str]) -> list[str]:
-        names = [split_spec(spec)[0] for spec in specs]
-        if len(set(names)) != len(names):
-            raise ValueError(f"{', '.join(names)}: each may come once")
+        check_distinct(specs)
         return specs
 
     @property
     def drafter_specs(self) -> list[str]:
         """What was asked for; else every drafter that can be had for the target without a path."""
-        return self.drafter or [
-            name for name in DRAFTERS if self.target == DEFAULT or name not in NEED_PATH
-        ]
+        return self.drafter or list(default_specs(self.target))
 
     @property
     def limits(self) -> Limits:

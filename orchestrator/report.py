@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from outrider.core.acceptance import Kind
 from outrider.core.round import Evidence, Proposal
 from outrider.core.tree import TokenTree
 
 
 @dataclass
 class Report:
-    """What a request's rounds came to; `passes` counts every target pass behind the prefill."""
+    """What a request's rounds came to; `passes` counts every target pass behind the prefill.
+
+    accepted and emitted count tokens of the text alone: what the last round decided behind the
+    text's end, be it a stop id or a stop string, is in neither, so accepted <= emitted.
+    """
 
     method: str = ""
     rounds: int = 0
@@ -27,6 +33,7 @@ class Report:
     verify_us: int = 0
     queue_us: int = 0
     by_method: dict[str, Counter[str]] = field(default_factory=dict)
+    _last: tuple[Counter[str], int] = field(default_factory=lambda: (Counter(), 0), repr=False)
 
     def add_round(self, method: str, tree: TokenTree, accepted: int, emitted: int) -> None:
         """Books a decided tree; one without drafted nodes is a pass but no round."""
@@ -43,6 +50,24 @@ class Report:
         counts["rounds"] += 1
         counts.update(f"drafted:{position}" for position in range(tree.depth))
         counts.update(f"accepted:{position}" for position in range(accepted))
+        self._last = counts, accepted
+
+    def drop(self, kinds: Sequence[Kind]) -> None:
+        """Takes the last tokens committed, of these kinds, out again: the text ended before them.
+
+        Those of a free run are in no count of tokens, and a round's first token is never dropped.
+        """
+        if Kind.PLAIN in kinds or not kinds:
+            return
+        self.emitted -= len(kinds)
+        dropped = list(kinds).count(Kind.ACCEPTED)
+        counts, depth = self._last
+        self.accepted -= dropped
+        for position in range(depth - dropped, depth):
+            self.accepted_per_position[position] -= 1
+            counts[f"accepted:{position}"] -= 1
+        while self.accepted_per_position and not self.accepted_per_position[-1]:
+            self.accepted_per_position.pop()
 
     def add_draft(self, proposal: Proposal | None, waited_s: float) -> None:
         """Books the time of a proposal, also of one that never came."""

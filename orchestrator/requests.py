@@ -15,6 +15,7 @@ from outrider.serving.errors import InvalidArgument
 from outrider.serving.wire import check_range, check_tokens, sampling_from_proto
 from outrider.v1 import orchestrator_pb2
 
+PLAIN = "plain"  # the method of a request that is not to be speculated for
 ROLES = ("system", "user", "assistant")
 MAX_STOPS = 16
 MAX_STOP_CHARS = 256
@@ -168,12 +169,12 @@ def _speculation(
     message: orchestrator_pb2.Speculative, bounds: Bounds, methods: Sequence[Method]
 ) -> Speculation:
     known = {method.name: method for method in methods}
-    if message.method and message.method not in known:
+    if message.method and message.method not in (PLAIN, *known):
         raise InvalidArgument(
             f"speculative.method: {message.method!r} is not served; "
-            f"limit {', '.join(known) or 'none'}"
+            f"limit {', '.join((PLAIN, *known))}"
         )
-    method = known[message.method] if message.method else next(iter(known.values()), None)
+    method = known.get(message.method) if message.method else next(iter(known.values()), None)
     recommended = 0 if method is None else min(method.recommended_depth, bounds.max_depth)
     depth = message.n_max if message.HasField("n_max") else recommended
     check_range("speculative.n_max", depth, 0, bounds.max_depth)
@@ -182,7 +183,7 @@ def _speculation(
     nodes = message.nodes_max if message.HasField("nodes_max") else depth
     check_range("speculative.nodes_max", nodes, depth, bounds.max_nodes)
     check_range("speculative.p_min", message.p_min, 0, 1)
-    off = method is None or (message.HasField("enabled") and not message.enabled)
+    off = message.method == PLAIN or (message.HasField("enabled") and not message.enabled)
     exact = message.tree_exact if message.HasField("tree_exact") else True
     if off or depth == 0 or method is None:
         return Speculation("", 0, 0, 0.0, exact)

@@ -132,7 +132,9 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             loop = self._loop(request, verifier, drafter, report)
             async with aclosing(loop.run()) as committed:
                 async for part in committed:
-                    yield reply.part(part)
+                    message = reply.part(part)
+                    report.drop(part.kinds[len(message.token_ids) :])
+                    yield message
                     if reply.finished:
                         break
             yield reply.summary(report, verifier, drafter)

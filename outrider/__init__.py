@@ -73,3 +73,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'outrider' has no attribute {name!r}")
     home = next((home for home, names in _HOMES.items() if name in names), "outrider.exceptions")
     return getattr(importlib.import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

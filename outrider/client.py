@@ -23,8 +23,9 @@ import grpc
 import grpc.aio
 
 from outrider.connection import Connection
+from outrider.replies import ReplyFolder, server_info
 from outrider.requests import Options, chat_request, text_request
-from outrider.results import Chunk, GenerationResult, ReplyFolder, ServerInfo, server_info
+from outrider.results import Chunk, GenerationResult, ServerInfo
 from outrider.serving.auth import Security
 from outrider.serving.channels import connect, connect_blocking
 from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc

@@ -1,14 +1,16 @@
 """What a call of the SDK raises.
 
 OutriderError
- +-- InvalidRequest       the request is bad: the message names field, value and limit (also a
- ValueError) +-- Unauthenticated      no bearer token, or one that is not accepted +--
- FailedPrecondition   the server's state does not fit the request +-- ResourceExhausted    full, or
- a message over the size limit; `retry_after_s` where waiting helps +-- Unavailable          not
- reachable, loading or draining, and still so after the retries +-- DeadlineExceeded     not done
- within `timeout` (also a TimeoutError) +-- Cancelled            the call was cancelled, by
- whichever side +-- NotSupported         the server does not know the call +-- ServerError
- a fault of the server, or a reply that breaks the contract
+ +-- InvalidRequest       the request is bad: the message names field, value and limit
+ |                        (also a ValueError)
+ +-- Unauthenticated      no bearer token, or one that is not accepted
+ +-- FailedPrecondition   the server's state does not fit the request
+ +-- ResourceExhausted    full, or a message over the size limit; has `retry_after_s`
+ +-- Unavailable          not reachable, loading or draining, and still so after the retries
+ +-- DeadlineExceeded     not done within `timeout` (also a TimeoutError)
+ +-- Cancelled            the call was cancelled, by whichever side
+ +-- NotSupported         the server does not know the call: it is no orchestrator
+ +-- ServerError          a fault of the server, or a reply that breaks the contract
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ class Cancelled(OutriderError):
 
 
 class NotSupported(OutriderError):
-    """The server does not know the call."""
+    """The server does not know the call: it is no orchestrator."""
 
 
 class ServerError(OutriderError):
@@ -103,7 +105,10 @@ def from_rpc_error(error: grpc.RpcError) -> OutriderError:
     """The exception for a call that ended with a status."""
     status = cast(_Status, error)
     code = status.code()
-    raised = EXCEPTIONS[code](status.details() or code.name, code)
+    text = status.details() or code.name
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        text = f"an orchestrator is needed, and another kind of service answered: {text}"
+    raised = EXCEPTIONS[code](text, code)
     if isinstance(raised, ResourceExhausted):
         for key, value in status.trailing_metadata() or ():
             if key == RETRY_AFTER_MS:

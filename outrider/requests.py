@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from outrider.exceptions import InvalidRequest
@@ -20,6 +21,12 @@ ELSEWHERE_CALLED = {
     "drafter": "method",
 }
 
+LIMITS = {
+    FieldDescriptor.TYPE_INT32: (0, 2**31 - 1),  # no request has a use for negative ones
+    FieldDescriptor.TYPE_UINT32: (0, 2**32 - 1),
+    FieldDescriptor.TYPE_UINT64: (0, 2**64 - 1),
+}
+
 
 class Options(TypedDict, total=False):
     """Arguments that every kind of generation takes.
@@ -31,9 +38,8 @@ class Options(TypedDict, total=False):
     seed: the text is then a function of seed, prompt and target; 64 bits, unsigned.
     stop: the text ends before the first of these.
     ignore_eos: go on behind the end-of-sequence token.
-    speculative: method, n_max (greatest depth; 0 is off), n_min (n_min = n_max is a fixed K),
-        nodes_max,
-        p_min, enabled, tree_exact; absent keys take the server's defaults.
+    speculative: method (plain is off), n_max (greatest depth; 0 is off), n_min (n_min = n_max is
+        a fixed K), nodes_max, p_min, enabled, tree_exact; absent keys take the server's defaults.
     request_class: label under which the server keeps statistics.
     request_id: chosen by the server by default.
     """
@@ -150,6 +156,9 @@ def _put(message: Message, name: str, value: Any, shown: str | None = None) -> N
     try:
         setattr(message, name, value)
     except (TypeError, ValueError) as error:
+        low, high = LIMITS.get(message.DESCRIPTOR.fields_by_name[name].type, (0, -1))
+        if isinstance(value, int) and low <= high:
+            raise InvalidRequest(f"{shown or name}: {value}, limit {low} to {high}") from error
         raise InvalidRequest(f"{shown or name}: {value!r} does not fit: {error}") from error
 
 

@@ -20,6 +20,8 @@ from target_service.step import Outcome, StepResult, Work, run
 
 logger = logging.getLogger(__name__)
 
+Found = tuple[Outcome, StepResult] | BaseException
+
 
 @dataclass(frozen=True)
 class EngineLimits:
@@ -154,7 +156,6 @@ class Engine:
         self._wake.set()
 
     async def _steps(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             taken = self._schedule.take()
             if not taken:
@@ -164,20 +165,29 @@ class Engine:
             works = [work for _, work in taken]
             for work in works:
                 work.session.busy = True
-            step = loop.run_in_executor(self._thread, run, self.model, works)
-            await asyncio.wait(
-                [step]
-            )  # not `await step`: an error belongs to the sessions of this step alone
-            error = step.exception()
-            if error is not None:
-                logger.error("a step failed", exc_info=error)
-            for index, (item, work) in enumerate(taken):
+            for (item, work), found in zip(taken, await self._run(works), strict=True):
                 if self._schedule.find(item.session) is not item:
                     continue  # closed meanwhile
-                if error is not None:
-                    self._fail(item, error)
+                if isinstance(found, BaseException):
+                    self._fail(item, found)
                 else:
-                    self._settle(item, work, step.result().outcomes[index], step.result())
+                    self._settle(item, work, *found)
+
+    async def _run(self, works: Sequence[Work]) -> list[Found]:
+        """One step for all works or, where it raises, one for each.
+
+        So only the sessions at fault fail. A step that raised leaves the caches as they were.
+        """
+        loop = asyncio.get_running_loop()
+        step = loop.run_in_executor(self._thread, run, self.model, works)
+        await asyncio.wait([step])  # not `await step`: an error belongs to sessions, not to us
+        error = step.exception()
+        if error is None:
+            return [(outcome, step.result()) for outcome in step.result().outcomes]
+        logger.error("a step of %d sessions failed", len(works), exc_info=error)
+        if len(works) == 1:
+            return [error]
+        return [found for work in works for found in await self._run([work])]
 
     def _settle(self, item: Item, work: Work, outcome: Outcome, step: StepResult) -> None:
         self._last_rows = step.rows

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 
 from outrider.serving.errors import InvalidArgument
-from outrider.serving.wire import check_range, check_tokens, sampling_from_proto
+from outrider.serving.wire import (
+    check_range,
+    check_tokens,
+    numerics_to_proto,
+    sampling_from_proto,
+)
 from outrider.v1 import target_pb2, target_pb2_grpc, types_pb2
 from target_service.conversation import Conversation, Inbox
 from target_service.engine import Engine
@@ -66,20 +71,13 @@ class TargetService(target_pb2_grpc.TargetServicer):
     ) -> target_pb2.TargetInfo:
         """Model, limits and counters."""
         model, settings = self._engine.model, self._settings
-        numerics = model.numerics
         return target_pb2.TargetInfo(
             model=types_pb2.ModelInfo(
                 name=model.name,
                 tokenizer_fingerprint=model.tokenizer_fingerprint,
                 vocab_size=model.vocab_size,
                 context_length=model.context_length,
-                numerics=types_pb2.Numerics(
-                    weights_hash=numerics.weights_hash,
-                    dtype=numerics.dtype,
-                    quantization=numerics.quantization,
-                    kernels=numerics.kernels,
-                    fingerprint=numerics.fingerprint,
-                ),
+                numerics=numerics_to_proto(model.numerics),
             ),
             max_nodes=settings.max_nodes,
             max_sessions=settings.max_sessions,

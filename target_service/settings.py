@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from outrider.serving.settings import ServiceSettings
+from outrider.serving.settings import Device, Dtype, ServiceSettings
 from target_service.engine import EngineLimits
 
 
@@ -20,10 +20,8 @@ class TargetSettings(ServiceSettings):
     model: str = Field(
         "default", description="Hugging Face directory, hub id or GGUF file; default: SmolLM2-135M"
     )
-    dtype: str = Field(
-        "auto", pattern="^(auto|float32|bfloat16)$", description="auto, float32 or bfloat16"
-    )
-    device: str = Field("cpu", pattern=r"^(cpu|cuda(:\d+)?)$", description="cpu, cuda or cuda:N")
+    dtype: Dtype = Field("auto", description="auto, float32 or bfloat16")
+    device: Device = Field("cpu", description="cpu, cuda or cuda:N")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads; default: all cores")
     max_sessions: int = Field(64, ge=1, le=4096, description="sessions open at once")
     max_nodes: int = Field(64, ge=1, le=1024, description="most nodes of a tree, the root excluded")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import torch
@@ -57,16 +58,19 @@ class StepResult:
 
 
 def run(model: CausalLM, works: Sequence[Work]) -> StepResult:
-    """Runs one step; every session's cache grows by the rows of its work."""
+    """Runs one step; every session's cache grows by the rows of its work, or none does if it
+    raises."""
     started = time.perf_counter()
     taps = sorted(
         {tap for work in works if work.session.features for tap in work.session.features.taps}
     )
     segments = [Segment(w.session.cache, w.tokens, w.parents, w.tree_exact) for w in works]
-    with torch.inference_mode():
+    with torch.inference_mode(), ExitStack() as undo:
         for work in works:
             work.session.compact()
         starts = [work.session.cache.length for work in works]
+        for work, start in zip(works, starts, strict=True):
+            undo.callback(work.session.cache.keep, start)
         hidden = model.forward(segments, taps)
         ends = torch.tensor([len(work.tokens) for work in works]).cumsum(0).tolist()
         due = [row for work, end in zip(works, ends, strict=True) for row in _due(work, end)]
@@ -82,6 +86,7 @@ def run(model: CausalLM, works: Sequence[Work]) -> StepResult:
             tapped = None if hidden.taps is None else hidden.taps[end - len(work.tokens) : end]
             outcomes.append(_outcome(work, start, logits[used : used + rows], tapped, taps))
             used += rows
+        undo.pop_all()
     forward_us = int((time.perf_counter() - started) * 1e6)
     return StepResult(outcomes, ends[-1], started, forward_us)
 

@@ -10,13 +10,14 @@ import numpy as np
 
 from draft_service.drafters.choose import Choose, strategy
 from draft_service.drafters.comb import comb
-from draft_service.drafters.setup import DrafterRefused, Setup, check_vocabulary
+from draft_service.drafters.setup import Setup, check_vocabulary
 from outrider.core.round import Budget, Proposal, SamplingParams, TruncatedDistribution
 from outrider.core.tree import TreeBuilder
 from outrider.drafting.base import Drafter, DraftSession
+from outrider.drafting.specs import check_path
 from outrider.models.cache import KVCache
 from outrider.models.causal_lm import CausalLM, Segment
-from outrider.models.hub import DEFAULT, default_draft
+from outrider.models.hub import default_draft
 from outrider.models.loading import load_model
 
 
@@ -84,10 +85,8 @@ def build(path: str | None, setup: Setup) -> DraftModelDrafter:
     Raises:
         DrafterRefused: there is no path for another target, or the vocabularies differ.
     """
-    if path is None and setup.target != DEFAULT:
-        raise DrafterRefused(
-            f"drafter draft_model needs a path (draft_model=PATH) for target {setup.target}"
-        )
+    if path is None:
+        check_path(DraftModelDrafter.method, setup.target)
     spec = str(default_draft()) if path is None else path
     model = load_model(spec, dtype=setup.dtype, device=setup.device, threads=setup.threads)
     check_vocabulary(setup.vocabulary, model.name, model.tokenizer_fingerprint, model.vocab_size)
@@ -103,6 +102,7 @@ class DraftModelDrafter(Drafter):
     def __init__(self, model: CausalLM) -> None:
         self.model = model
         self.model_name = model.name
+        self.numerics = model.numerics
         # From the operating system: a fixed seed would correlate the draft with the target's
         # samples.
         self._rng = np.random.default_rng()

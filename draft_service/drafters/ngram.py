@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from draft_service.drafters.setup import DrafterRefused, Setup
+from draft_service.drafters.setup import Setup
 from outrider.drafting.ngram import NgramDrafter
+from outrider.drafting.specs import DrafterRefused
 
 
 def build(path: str | None, setup: Setup) -> NgramDrafter:

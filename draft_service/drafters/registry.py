@@ -1,4 +1,7 @@
-"""The drafters that this service knows by name. A new one is a file and a line here."""
+"""How each of the drafters that `outrider.drafting.specs` names is built.
+
+A new one is a file here and a name there.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +9,11 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import cast
 
-from draft_service.drafters.setup import DrafterRefused, Setup
+from draft_service.drafters.setup import Setup
 from outrider.drafting.base import Drafter
+from outrider.drafting.specs import split_spec
 
 Factory = Callable[[str | None, Setup], Drafter]
-
-# name -> module with `build(path, setup)`; imported when asked for, since some bring torch.
-DRAFTERS = {
-    "ngram": "draft_service.drafters.ngram",
-    "draft_model": "draft_service.drafters.draft_model",
-}
-
-# Without a path these come with the default target only.
-NEED_PATH = frozenset({"draft_model"})
-
-
-def split_spec(spec: str) -> tuple[str, str | None]:
-    """Name and path of NAME[=PATH].
-
-    Raises:
-        DrafterRefused: there is no such drafter, or the path is empty.
-    """
-    name, equals, path = spec.partition("=")
-    if name not in DRAFTERS:
-        raise DrafterRefused(f"drafter {name!r} is unknown, limit one of {', '.join(DRAFTERS)}")
-    if equals and not path:
-        raise DrafterRefused(f"drafter {spec!r} has an empty path")
-    return name, path or None
 
 
 def build_drafter(spec: str, setup: Setup) -> Drafter:
@@ -42,5 +23,6 @@ def build_drafter(spec: str, setup: Setup) -> Drafter:
         DrafterRefused: it is unknown, or does not fit the target.
     """
     name, path = split_spec(spec)
-    factory = cast(Factory, import_module(DRAFTERS[name]).build)
+    # Imported when asked for, since some bring torch.
+    factory = cast(Factory, import_module(f"draft_service.drafters.{name}").build)
     return factory(path, setup)

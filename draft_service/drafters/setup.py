@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
-class DrafterRefused(ValueError):
-    """A drafter cannot be built as asked for; the message names both sides."""
+from outrider.drafting.specs import DrafterRefused
 
 
 @dataclass(frozen=True)

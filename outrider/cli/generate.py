@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from outrider.cli.checks import check_sampling
 from outrider.cli.console import ending_well, err, out
 from outrider.cli.door import Address, Ca, Door, Insecure, Token, speculative
 from outrider.cli.pieces import Pieces
@@ -19,6 +21,8 @@ from outrider.requests import DEFAULT_MAX_TOKENS, Options
 from outrider.results import Chunk, GenerationResult, ServerInfo
 
 STYLES = {"accepted": "green", "recovered": "yellow", "bonus": "cyan", "plain": "default"}
+MARKS = {"accepted": ("[", "]"), "recovered": ("<", ">"), "bonus": ("{", "}"), "plain": ("", "")}
+"""What stands around a token where there are no colours."""
 
 
 def generate(
@@ -37,7 +41,11 @@ def generate(
         int | None, typer.Option("--k", min=0, help="Fixed depth. Default: the server's.")
     ] = None,
     show_tokens: Annotated[
-        bool, typer.Option("--show-tokens", help="Colour tokens by kind.")
+        bool,
+        typer.Option(
+            "--show-tokens",
+            help="Colour tokens by kind, or bracket them where there are no colours.",
+        ),
     ] = False,
     tokenizer: Annotated[
         str | None, typer.Option(help="For --show-tokens. Default: the target's.")
@@ -59,7 +67,9 @@ def generate(
         "seed": seed,
         "speculative": speculative(method, k),
     }
-    with ending_well(), door.open() as client:
+    with ending_well(), ExitStack() as stack:
+        check_sampling(options)
+        client = stack.enter_context(door.open())
         # Before the clock starts: loading the tokenizer takes seconds.
         decode = _decoder(tokenizer or target, client.info()) if show_tokens else None
         started = time.perf_counter()
@@ -91,16 +101,24 @@ def _print_plain(console: Console, chunks: Iterable[Chunk]) -> GenerationResult:
 def _print_tokens(
     console: Console, chunks: Iterable[Chunk], decode: Callable[[Sequence[int]], str]
 ) -> GenerationResult:
-    console.print(Text.assemble(*((f"{kind} ", style) for kind, style in STYLES.items())))
+    coloured = console.color_system is not None and not console.no_color
+    console.print(Text(" ").join(_shown(kind, kind, coloured) for kind in STYLES))
     pieces = Pieces(decode)
     result = None
     for chunk in chunks:
         for token_id, kind in zip(chunk.token_ids, chunk.kinds, strict=True):
-            console.print(Text(pieces.add(token_id), style=STYLES[kind]), end="")
+            console.print(_shown(pieces.add(token_id), kind, coloured), end="")
         result = chunk.result
     console.print(pieces.rest())
     assert result is not None, "a stream ends with its result or raises"
     return result
+
+
+def _shown(piece: str, kind: str, coloured: bool) -> Text:
+    if coloured or not piece:
+        return Text(piece, style=STYLES[kind])
+    before, behind = MARKS[kind]
+    return Text(f"{before}{piece}{behind}")
 
 
 def _decoder(spec: str, info: ServerInfo) -> Callable[[Sequence[int]], str]:

@@ -120,6 +120,10 @@ def cut(
 ) -> None:
     """Makes a draft model of a target's first layers; prints where it is."""
     with ending_well():
+        if layers < 1:
+            raise ValueError(f"layers: {layers}, limit at least 1")
+        if out_dir is not None:
+            _check_empty(out_dir)
         with _progress() as show:
             place = hub.resolve(target, show)
             show("cutting", 0, 1)
@@ -131,7 +135,6 @@ def cut(
                     lambda folder: cut_model(str(place), layers, folder),
                 )
             else:
-                _check_empty(out_dir)
                 cut_model(str(place), layers, out_dir)
                 made = out_dir
             show("cutting", 1, 1)

@@ -31,11 +31,14 @@ def read_prompts(path: Path, limit: int | None = None, *, chat: bool = False) ->
     chat message) or `prompt` (raw text, or a chat message with `chat`).
 
     Raises:
-        PromptFileError: a line is bad, or there is none.
-        OSError: the file cannot be read.
+        PromptFileError: the file cannot be read, a line is bad, or there is none.
     """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise PromptFileError(f"prompts: {path} cannot be read: {error.strerror}") from error
     prompts: list[Prompt] = []
-    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+    for number, line in enumerate(content.splitlines(), start=1):
         if limit is not None and len(prompts) >= limit:
             break
         if line.strip():

@@ -17,7 +17,8 @@ Target = Annotated[str, typer.Option(help="Hugging Face directory, hub id, GGUF 
 Drafters = Annotated[
     list[str] | None,
     typer.Option(
-        "--drafter", help="NAME or NAME=PATH; may be repeated. Default: every drafter there is."
+        "--drafter",
+        help="NAME or NAME=PATH; may be repeated. Default: all that the target has without a path.",
     ),
 ]
 Dtype = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]

@@ -5,10 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from outrider.core.round import Budget, Features, Proposal, SamplingParams
 from outrider.core.tree import TokenTree
+
+if TYPE_CHECKING:  # it brings torch, which model-free drafters do without
+    from outrider.models.numerics import Numerics
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Drafter(ABC):
     method: the name under which requests ask for it and statistics are booked.
     recommended_depth: the depth K where nothing is known about the session yet.
     features, wants_samples: what `observe` wants to get; gaps are allowed and only cost acceptance.
-    model_name: name of its model; empty for model-free drafters.
+    model_name, numerics: of its model; empty and None for model-free drafters.
     """
 
     method: str
@@ -51,6 +54,7 @@ class Drafter(ABC):
     features: FeatureSpec | None = None
     wants_samples: bool = False
     model_name: str = ""
+    numerics: Numerics | None = None
 
     def open(self, prompt: Sequence[int], sampling: SamplingParams) -> DraftSession:
         """A new session; cheap."""

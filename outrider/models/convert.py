@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
@@ -54,7 +55,18 @@ def convert_gguf(gguf: Path, out: Path, *, name: str, progress: Progress = silen
         _plain(loaded, name).save_pretrained(out)
         progress(steps[2], 2, len(steps))
         tokenizer.save_pretrained(out)
+        open_to_readers(out)
         progress(steps[2], len(steps), len(steps))
+
+
+def open_to_readers(folder: Path) -> None:
+    """Gives the weights of a saved model the mode of its other files, which follow the umask.
+
+    safetensors writes files that only their owner may read.
+    """
+    mode = (folder / "config.json").stat().st_mode
+    for weights in folder.glob("*.safetensors"):
+        weights.chmod(stat.S_IMODE(mode))
 
 
 def _plain(loaded: PreTrainedModel, name: str) -> PreTrainedModel:

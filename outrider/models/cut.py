@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
-from outrider.models.convert import quiet
+from outrider.models.convert import open_to_readers, quiet
 from outrider.models.family import blocks_of
 from outrider.models.hub import ModelSpecError, resolve
 from outrider.models.loading import load_pretrained
@@ -32,11 +32,12 @@ def cut_model(spec: str, layers: int, out: Path) -> None:
     Raises:
         ModelSpecError: the number of layers is out of range, or the target cannot be had.
     """
-    model = load_pretrained(resolve(spec), torch.float32)
-    text = model.config.get_text_config()
-    total: int = text.num_hidden_layers
+    place = resolve(spec)
+    total = _layers_of(place)
     if not 1 <= layers <= total:
         raise ModelSpecError(f"layers: {layers}, limit 1 to {total}")
+    model = load_pretrained(place, torch.float32)
+    text = model.config.get_text_config()
     blocks = blocks_of(model.base_model, total)
     for module in model.base_model.modules():
         for child, found in module.named_children():
@@ -76,7 +77,16 @@ def noisy_copy(spec: str, out: Path, scale: float, seed: int) -> None:
     _save(model, spec, out)
 
 
+def _layers_of(place: Path | str) -> int:
+    """From the configuration alone: the weights may take minutes to load."""
+    try:
+        return int(AutoConfig.from_pretrained(place).get_text_config().num_hidden_layers)
+    except (OSError, ValueError) as error:
+        raise ModelSpecError(f"model {str(place)!r}: cannot be read: {error}") from error
+
+
 def _save(model: PreTrainedModel, spec: str, out: Path) -> None:
     with quiet():
         model.save_pretrained(out)
+    open_to_readers(out)
     load_tokenizer(spec).save_pretrained(out)

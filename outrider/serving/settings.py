@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, FilePath, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
@@ -14,6 +14,9 @@ from outrider.serving.auth import Security, is_loopback, split_address
 from outrider.serving.channels import MAX_MESSAGE_MIB, MIB
 
 PASSWORD = re.compile(r"(?<=://)([^/@\s]*)@")
+
+Dtype = Literal["auto", "float32", "bfloat16"]
+Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 
 
 class ServiceSettings(BaseSettings):
@@ -89,10 +92,8 @@ class ServiceSettings(BaseSettings):
         try:
             return cls(_cli_parse_args=list(argv))  # type: ignore[call-arg]
         except ValidationError as error:
-            for problem in error.errors():
-                name = ".".join(str(part) for part in problem["loc"])
-                given = f"{name}: {problem['input']!r}: " if name and name != "token" else ""
-                sys.stderr.write(f"error: {given}{problem['msg'].removeprefix('Value error, ')}\n")
+            for problem in problems(error):
+                sys.stderr.write(f"error: {problem}\n")
         except SettingsError as error:
             sys.stderr.write(f"error: {error}\n")
         raise SystemExit(2)
@@ -116,6 +117,20 @@ class ServiceSettings(BaseSettings):
     def describe(self) -> str:
         """One line with every setting, secrets and the credentials within URLs hidden."""
         return " ".join(f"{name}={_hide(getattr(self, name))}" for name in type(self).model_fields)
+
+
+def problems(error: ValidationError, value: str = "") -> list[str]:
+    """What is wrong, a line for each field: its name, what was given, and the limit.
+
+    Args:
+        value: the name of what was validated, where it is no field.
+    """
+    found = []
+    for problem in error.errors():
+        name = ".".join(str(part) for part in problem["loc"]) or value
+        given = f"{name}: {problem['input']!r}: " if name and name != "token" else ""
+        found.append(f"{given}{problem['msg'].removeprefix('Value error, ')}")
+    return found
 
 
 def _hide(value: object) -> str:

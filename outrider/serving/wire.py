@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +20,9 @@ from outrider.core.round import (
 from outrider.core.tree import TokenTree, TreeError
 from outrider.serving.errors import InvalidArgument
 from outrider.v1 import types_pb2
+
+if TYPE_CHECKING:  # it brings torch, which orchestrators do without
+    from outrider.models.numerics import Numerics
 
 NO_SAMPLE = -1
 
@@ -137,6 +141,17 @@ def features_from_proto(message: types_pb2.Features) -> Features:
             f"limit 2 x {message.rows} rows x {message.width}"
         )
     return Features(message.start, message.rows, message.width, message.data)
+
+
+def numerics_to_proto(numerics: Numerics) -> types_pb2.Numerics:
+    """What decides a model's bits."""
+    return types_pb2.Numerics(
+        weights_hash=numerics.weights_hash,
+        dtype=numerics.dtype,
+        quantization=numerics.quantization,
+        kernels=numerics.kernels,
+        fingerprint=numerics.fingerprint,
+    )
 
 
 def load_to_proto(load: Load) -> types_pb2.Load:

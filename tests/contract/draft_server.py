@@ -18,6 +18,7 @@ from outrider.core.round import Budget, Proposal, TruncatedDistribution
 from outrider.core.tree import TokenTree
 from outrider.drafting.base import Drafter, DraftSession
 from outrider.drafting.ngram import NgramDrafter
+from outrider.models.numerics import Numerics
 from outrider.serving.channels import connect
 from outrider.serving.server import running
 from outrider.serving.settings import ServiceSettings
@@ -25,6 +26,7 @@ from outrider.v1 import draft_pb2, draft_pb2_grpc, types_pb2
 
 VOCAB = 100
 VOCABULARY = Vocabulary("fake", "f00d", VOCAB, 64)
+NUMERICS = Numerics("w", "float32", "none", "k")
 POISON = 66
 TIMEOUT = 10.0
 Q = TruncatedDistribution(np.array([7, 40, 99]), np.array([0.1, 0.7, 0.2], dtype=np.float32))
@@ -35,6 +37,7 @@ class SteeredDrafter(Drafter):
 
     method = "steered"
     model_name = "fake"
+    numerics = NUMERICS
 
     def __init__(self) -> None:
         self.gate = threading.Event()

@@ -174,6 +174,7 @@ def test_importing_the_client_does_not_load_torch() -> None:
 
 
 def test_every_exported_name_can_be_had() -> None:
+    assert set(outrider.__all__) <= set(dir(outrider))
     for name in outrider.__all__:
         assert getattr(outrider, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):

@@ -14,6 +14,21 @@ import outrider
 from outrider import AsyncClient, Client, Retry
 from outrider.serving.server import running
 from outrider.serving.settings import ServiceSettings
+from outrider.v1 import draft_pb2_grpc
+
+
+class EmptyDraft(draft_pb2_grpc.DraftServicer):
+    """A draft service that nobody should ask for text."""
+
+    name = "outrider.v1.Draft"
+
+    def register(self, server: grpc.aio.Server) -> None:
+        draft_pb2_grpc.add_DraftServicer_to_server(self, server)
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
 
 QUICK = Retry(attempts=3, first_wait_s=0.01, most_wait_s=0.02)
 UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
@@ -150,3 +165,15 @@ async def test_an_address_where_nothing_listens_is_unavailable() -> None:
     async with AsyncClient("127.0.0.1:1", retry=QUICK) as client:
         with pytest.raises(outrider.Unavailable):
             await client.generate("hi", timeout=5)
+
+
+async def test_the_port_of_another_service_is_named_as_such() -> None:
+    draft = EmptyDraft()
+    async with (
+        running(ServiceSettings(grace_s=0), draft) as address,
+        AsyncClient(address, retry=QUICK, timeout=10) as client,
+    ):
+        for call in (client.generate("hi"), client.info()):
+            with pytest.raises(outrider.NotSupported, match="an orchestrator is needed") as caught:
+                await call
+            assert "this is outrider.v1.Draft" in str(caught.value)

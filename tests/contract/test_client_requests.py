@@ -146,3 +146,23 @@ def test_an_unknown_argument_is_refused() -> None:
 def test_a_chat_message_has_role_and_content_only(message: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"messages\[0\]: must have the keys role and content"):
         chat_request([message])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"top_k": -1}, "top_k: -1, limit 0 to 4294967295"),
+        ({"seed": 2**64}, f"seed: {2**64}, limit 0 to {2**64 - 1}"),
+        ({"max_tokens": 2**40}, f"max_tokens: {2**40}, limit 0 to {2**31 - 1}"),
+        (
+            {"speculative": {"n_max": 2**31}},
+            f"speculative.n_max: {2**31}, limit 0 to {2**31 - 1}",
+        ),
+    ],
+)
+def test_a_number_that_its_field_cannot_hold_is_refused_with_the_limit(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        text_request("hi", None, **options)
+    assert str(caught.value) == message

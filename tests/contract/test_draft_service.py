@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import grpc
 import numpy as np
 import pytest
-from draft_server import POISON, VOCAB, Q, Server, open_message, request, serving
+from draft_server import NUMERICS, POISON, VOCAB, Q, Server, open_message, request, serving
 
 from draft_service.engine import Limits
 from draft_service.session import Drafted, Prefilled, Request
@@ -88,6 +88,12 @@ async def test_info_names_drafters_limits_and_model(server: Server) -> None:
     info = await server.info()
     assert [drafter.method for drafter in info.drafters] == ["steered", "slow", "drawn", "ngram"]
     assert [drafter.model for drafter in info.drafters] == ["fake", "fake", "fake", ""]
+    told = [drafter.numerics for drafter in info.drafters if drafter.HasField("numerics")]
+    assert [(each.dtype, each.fingerprint) for each in told] == [
+        ("float32", NUMERICS.fingerprint)
+    ] * 3
+    assert not info.drafters[-1].HasField("numerics"), "prompt lookup has no model"
+    assert not info.model.HasField("numerics"), "the target's weights are elsewhere"
     assert all(drafter.recommended_depth > 0 for drafter in info.drafters)
     assert (info.model.tokenizer_fingerprint, info.model.vocab_size, info.model.context_length) == (
         "f00d",

@@ -65,6 +65,7 @@ def test_draft_model_with_the_targets_tokenizer_is_built_and_drafts(
     drafter = build_drafter(f"draft_model={draft}", Setup(str(target), vocabulary_of(str(target))))
     assert isinstance(drafter, DraftModelDrafter)
     assert drafter.model_name == "draft"
+    assert drafter.numerics is drafter.model.numerics
     session = drafter.open([1, 2, 3], SamplingParams(temperature=0.0))
     assert drafter.propose([(session, Budget(4, 4))])[0].tree.drafted == 4
 

@@ -78,7 +78,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "negative min_p": (sampling(min_p=-0.5), "sampling.min_p: -0.5, limit 0 to 1"),
     "unknown method": (
         speculative(method="magic"),
-        "speculative.method: 'magic' is not served; limit same, noisy, ngram",
+        "speculative.method: 'magic' is not served; limit plain, same, noisy, ngram",
     ),
     "K over the maximum": (speculative(n_max=9), "speculative.n_max: 9, limit 0 to 8"),
     "negative K": (speculative(n_max=-1), "speculative.n_max: -1, limit 0 to 8"),

@@ -140,6 +140,9 @@ async def test_stop_string_in_the_middle_of_an_accepted_path(letters: Stack) -> 
         result = await letters.generate(PROMPT, 24, stop=stop, speculative=fixed(7))
         assert result.text == LETTERS[:start]
         halfway.append(result.kinds[-1] == "accepted")
+        report, behind = result.speculation, result.kinds[1:]  # the first one is the prefill's
+        assert report.accepted == sum(report.accepted_per_position) == behind.count("accepted")
+        assert report.accepted <= report.emitted == len(behind) - behind.count("plain")
     assert halfway.count(True) >= 5
 
 

@@ -122,7 +122,7 @@ async def test_a_cancelled_call_is_no_bug(caplog: pytest.LogCaptureFixture) -> N
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-async def test_an_unknown_method_is_unimplemented() -> None:
+async def test_an_unknown_method_is_unimplemented_and_told_what_is_served() -> None:
     async with (
         running(ServiceSettings(), FakeOrchestrator()) as address,
         connect(address) as channel,
@@ -132,6 +132,10 @@ async def test_an_unknown_method_is_unimplemented() -> None:
                 target_pb2.TargetInfoRequest(), timeout=5
             )
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert (
+            caught.value.details()
+            == "outrider.v1.Target.GetInfo is not served here: this is outrider.v1.Orchestrator"
+        )
 
 
 def sized_request(size: int) -> pb.GenerateRequest:

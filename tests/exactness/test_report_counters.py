@@ -55,6 +55,29 @@ def test_counts_per_position_add_up(made: list[tuple[str, TokenTree, int]]) -> N
         assert [sum(counts[f"{name}:{i}"] for counts in totals) for i in range(len(whole))] == whole
 
 
+@given(rounds(), st.integers(1, 13))
+def test_what_is_dropped_behind_the_texts_end_was_never_counted(
+    made: list[tuple[str, TokenTree, int]], kept: int
+) -> None:
+    """The counts are those of a last round that ended with its `kept`-th token, as at an EOS."""
+    if not made or not made[-1][1].drafted:
+        return
+    method, tree, accepted = made[-1]
+    kept = min(kept, accepted + 1)
+    kinds = [*[Kind.ACCEPTED] * accepted, Kind.BONUS]
+    cut, ended = Report(), Report()
+    for report in (cut, ended):
+        for earlier in made[:-1]:
+            report.add_round(*earlier, earlier[2] + 1)
+    cut.add_round(method, tree, accepted, accepted + 1)
+    cut.drop(kinds[kept:])
+    ended.add_round(method, tree, min(kept, accepted), kept)
+    for name in ("rounds", "drafted", "accepted", "emitted", "passes", "accepted_per_position"):
+        assert getattr(cut, name) == getattr(ended, name)
+    assert {name: +counts for name, counts in cut.by_method.items()} == ended.by_method
+    assert cut.accepted <= cut.emitted
+
+
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED, UNSEEDED], ids=["greedy", "seeded", "drawn"])
 @pytest.mark.parametrize("name", DRAFTS)
 @pytest.mark.parametrize("nodes", [4, 9])

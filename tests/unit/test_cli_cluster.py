@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 from outrider import Client, OutriderError
 from outrider.cli.cluster import Cluster, is_healthy, service_environment
-from outrider.cli.processes import ChildDied, ClusterError
+from outrider.cli.processes import ChildDied, ClusterError, Processes
 
 STAND_IN = """
 import asyncio, sys
@@ -38,6 +41,8 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("target_service", "draft_service", "orchestrator"):
         (folder / f"{name}.py").write_text(STAND_IN.format(contract=contract))
     monkeypatch.setenv("PYTHONPATH", str(folder))
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text("{}")
     monkeypatch.chdir(tmp_path)  # -m looks into the working directory before all else
     return folder
 
@@ -49,7 +54,7 @@ def cluster(tmp_path: Path, **changes: object) -> Cluster:
 
 
 def test_a_cluster_serves_and_leaves_nothing_behind(modules: Path, tmp_path: Path) -> None:
-    with cluster(tmp_path, drafters=["ngram", "draft_model=/m"], dtype="float32") as running:
+    with cluster(tmp_path, drafters=["ngram", "draft_model=tiny"], dtype="float32") as running:
         with Client(running.address) as client:
             assert client.generate("hi").text == "abcdef"
         assert running.redis_url is not None
@@ -65,7 +70,7 @@ def test_a_cluster_serves_and_leaves_nothing_behind(modules: Path, tmp_path: Pat
         for name in ("target", "draft", "orchestrator")
     }
     assert "--model tiny --dtype float32 --device cpu" in logs["target"]
-    assert "--target tiny --drafter ngram --drafter draft_model=/m" in logs["draft"]
+    assert "--target tiny --drafter ngram --drafter draft_model=tiny" in logs["draft"]
     assert (
         f"--target {addresses[1]} --draft {addresses[2]} --tokenizer tiny" in logs["orchestrator"]
     )
@@ -173,3 +178,83 @@ def test_port_of_another_server_is_refused_before_anything_starts() -> None:
         port = other.getsockname()[1]
         with pytest.raises(ClusterError, match=f"port: {port} cannot be used"), Cluster(port=port):
             pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"drafters": ["magic"]}, "drafter 'magic' is unknown, limit one of ngram, draft_model"),
+        ({"drafters": ["ngram", "ngram"]}, "ngram, ngram: each may come once"),
+        ({"drafters": ["draft_model"]}, "drafter draft_model needs a path (draft_model=PATH)"),
+        ({"target": "/no/such"}, "model '/no/such': there is no such directory or file"),
+        ({"drafters": ["draft_model=/no/such"]}, "model '/no/such': there is no such directory"),
+        ({"dtype": "f16"}, "dtype: 'f16': Input should be 'auto', 'float32' or 'bfloat16'"),
+        ({"device": "tpu"}, "device: 'tpu': String should match pattern"),
+        ({"device": "cuda:99"}, "device 'cuda:99': this machine has"),
+    ],
+)
+def test_what_a_service_would_refuse_is_refused_before_anything_starts(
+    changes: dict[str, object], message: str, modules: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)), cluster(tmp_path, **changes):
+        pass
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_target_without_drafters_of_its_own_gets_those_that_need_no_path() -> None:
+    assert Cluster(target="tiny").drafters == ("ngram",)
+    assert Cluster().drafters == ("ngram", "draft_model")
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which temporary ones are made."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_temporary_logs_go_with_a_clean_end(modules: Path, tmp_path: Path, temporary: Path) -> None:
+    with cluster(tmp_path, logs=None):
+        assert list(temporary.iterdir())
+    assert not list(temporary.iterdir())
+
+
+def test_temporary_logs_go_with_a_start_that_fails_before_any_service(
+    modules: Path, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> Path:
+        raise ClusterError("no server")
+
+    monkeypatch.setattr("outrider.cli.cluster.get_binary_path", missing)
+    with pytest.raises(ClusterError, match="no server"), cluster(tmp_path, logs=None):
+        pass
+    assert not list(temporary.iterdir())
+
+
+def test_temporary_logs_go_where_the_drain_is_cut_short(
+    modules: Path, tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = Processes.stop
+
+    def interrupted(self: Processes, *arguments: Any) -> None:
+        stop(self, *arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Processes, "stop", interrupted)
+    with pytest.raises(KeyboardInterrupt), cluster(tmp_path, logs=None):
+        pass
+    assert not list(temporary.iterdir())
+
+
+def test_temporary_logs_are_kept_and_named_where_a_service_failed(
+    modules: Path, tmp_path: Path, temporary: Path
+) -> None:
+    (modules / "target_service.py").write_text(DYING)
+    said: list[str] = []
+    with pytest.raises(ChildDied), cluster(tmp_path, logs=None, say=said.append):
+        pass
+    [folder] = temporary.iterdir()
+    assert "no such model" in (folder / "target.log").read_text()
+    assert said[-1] == f"logs are in {folder}"

@@ -115,11 +115,32 @@ def test_tokens_are_coloured_by_kind_below_a_legend(
     done = runner.invoke(app, ["generate", "hi", "--address", address, "--show-tokens"], color=True)
     legend, text = done.stdout.splitlines()
     for kind, colour in (("accepted", 32), ("recovered", 33), ("bonus", 36)):
-        assert f"\x1b[{colour}m{kind} \x1b[0m" in legend
+        assert f"\x1b[{colour}m{kind}\x1b[0m" in legend
     green, yellow, cyan = (
         f"\x1b[{colour}m{letter}\x1b[0m" for colour, letter in ((32, "b"), (33, "f"), (36, "d"))
     )
     assert text.index(green) < text.index(cyan) < text.index(yellow)
+
+
+def test_tokens_are_bracketed_by_kind_where_there_are_no_colours(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "outrider.cli.generate._decoder", lambda *_: lambda ids: "".join("_abcdef"[i] for i in ids)
+    )
+    for setting in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(setting, raising=False)
+    command = ["generate", "hi", "--address", address, "--show-tokens"]
+    marked = ["[accepted] <recovered> {bonus} plain", "a[b][c]{d}[e]<f>"]
+    assert runner.invoke(app, command).stdout.splitlines() == marked
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert runner.invoke(app, command, color=True).stdout.splitlines() == marked
+
+
+def test_the_help_says_which_turn_is_measured() -> None:
+    done = runner.invoke(app, ["bench", "--help"], env={"COLUMNS": "200"})
+    assert "of several turns, the first" in done.stdout
 
 
 def test_an_error_of_the_server_ends_the_command_with_its_message(
@@ -130,6 +151,24 @@ def test_an_error_of_the_server_ends_the_command_with_its_message(
     assert done.exit_code == 1
     assert "error: max_tokens: 0, limit at least 1" in done.stderr
     assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "limit"),
+    [
+        ("--top-k", "-1", "0 to 4294967295"),
+        ("--top-p", "1.5", "0 to 1"),
+        ("--temperature", "-0.1", "at least 0"),
+        ("--temperature", "nan", "at least 0"),
+        ("--seed", str(2**64), f"0 to {2**64 - 1}"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_by_option_value_and_limit_before_anything_starts(
+    option: str, value: str, limit: str
+) -> None:
+    done = runner.invoke(app, ["generate", "hi", option, value])
+    assert done.exit_code == 1
+    assert done.stderr == f"error: {option}: {value}, limit {limit}\n"
 
 
 def test_plaintext_to_another_machine_must_be_allowed() -> None:

@@ -39,6 +39,13 @@ def test_the_limit_takes_the_first_and_reads_no_further(tmp_path: Path) -> None:
     assert [prompt.text for prompt in read_prompts(path, 1)] == ["a"]
 
 
+def test_a_file_that_is_missing_is_named_without_an_error_number(tmp_path: Path) -> None:
+    path = tmp_path / "nothing.jsonl"
+    with pytest.raises(PromptFileError) as caught:
+        read_prompts(path)
+    assert str(caught.value) == f"prompts: {path} cannot be read: No such file or directory"
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [

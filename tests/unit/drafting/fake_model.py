@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
+from outrider.models.numerics import Numerics
+
 
 @dataclass
 class FakeCache:
@@ -37,6 +39,7 @@ class FakeModel:
     """Logits depend on the whole context, so a stale or missing row changes what is proposed."""
 
     name = "fake"
+    numerics = Numerics("w", "float32", "none", "fake")
     context_length = 64
 
     def __init__(self, vocab_size: int = 32, sharpness: float = 2.0) -> None:

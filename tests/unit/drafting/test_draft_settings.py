@@ -1,8 +1,11 @@
+from importlib import import_module
+
 import pytest
 
-from draft_service.drafters.registry import DRAFTERS, build_drafter, split_spec
-from draft_service.drafters.setup import DrafterRefused, Setup, Vocabulary, check_vocabulary
+from draft_service.drafters.registry import build_drafter
+from draft_service.drafters.setup import Setup, Vocabulary, check_vocabulary
 from draft_service.settings import DraftSettings
+from outrider.drafting.specs import DRAFTERS, DrafterRefused, split_spec
 
 VOCABULARY = Vocabulary("big", "aaaa", 100, 64)
 
@@ -55,6 +58,11 @@ def test_ngram_is_built_by_name_and_refuses_a_path() -> None:
     assert build_drafter("ngram", setup).method == "ngram"
     with pytest.raises(DrafterRefused, match="takes no path"):
         build_drafter("ngram=/x", setup)
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_every_name_has_a_file_that_builds_it(name: str) -> None:
+    assert callable(import_module(f"draft_service.drafters.{name}").build)
 
 
 def test_draft_model_of_an_unknown_target_needs_a_path() -> None:

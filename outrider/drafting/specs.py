@@ -1,0 +1,58 @@
+"""Which drafters there are by name, and what NAME[=PATH] may say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outrider.models.hub import DEFAULT
+
+DRAFTERS = ("ngram", "draft_model")
+"""The first one serves requests that name none."""
+
+NEED_PATH = frozenset({"draft_model"})
+"""Without a path these come with the default target only."""
+
+
+class DrafterRefused(ValueError):
+    """A drafter cannot be built as asked for; the message names both sides."""
+
+
+def split_spec(spec: str) -> tuple[str, str | None]:
+    """Name and path of NAME[=PATH].
+
+    Raises:
+        DrafterRefused: there is no such drafter, or the path is empty.
+    """
+    name, equals, path = spec.partition("=")
+    if name not in DRAFTERS:
+        raise DrafterRefused(f"drafter {name!r} is unknown, limit one of {', '.join(DRAFTERS)}")
+    if equals and not path:
+        raise DrafterRefused(f"drafter {spec!r} has an empty path")
+    return name, path or None
+
+
+def check_distinct(specs: Sequence[str]) -> None:
+    """Refuses a drafter that is unknown, or that comes twice.
+
+    Raises:
+        DrafterRefused: one of them is.
+    """
+    names = [split_spec(spec)[0] for spec in specs]
+    if len(set(names)) != len(names):
+        raise DrafterRefused(f"{', '.join(names)}: each may come once")
+
+
+def check_path(spec: str, target: str) -> None:
+    """Refuses a drafter without the path that it needs with this target.
+
+    Raises:
+        DrafterRefused: the path is missing.
+    """
+    name, path = split_spec(spec)
+    if path is None and name in NEED_PATH and target != DEFAULT:
+        raise DrafterRefused(f"drafter {name} needs a path ({name}=PATH) for target {target}")
+
+
+def default_specs(target: str) -> tuple[str, ...]:
+    """Every drafter that can be had for a target without a path."""
+    return tuple(name for name in DRAFTERS if target == DEFAULT or name not in NEED_PATH)
