@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from outrider.core.round import Ids, NodeEvidence
-from outrider.core.sampling import probabilities
+from outrider.core.sampling import warp
 from outrider.core.tree import TokenTree
 from target_service.session import Session
 
@@ -33,12 +33,12 @@ def gather(
     samples: list[int] = []
     nodes: dict[int, NodeEvidence] = {}
     for node, depth in enumerate(tree.depths):
-        p = probabilities(rows[node], session.sampling)
+        law = warp(rows[node], session.sampling)
         if node in supports:
-            token, mass = session.sample_outside(p, supports[node])
-            nodes[node] = NodeEvidence(p[supports[node]], mass)
+            token, mass = session.sample_outside(law, supports[node])
+            nodes[node] = NodeEvidence(law.at(supports[node]), mass)
         else:
-            token = session.sample(p, session.base_len + depth)
+            token = session.sample(law, session.base_len + depth)
         samples.append(token)
     return tuple(samples), nodes
 
