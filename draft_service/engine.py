@@ -16,6 +16,7 @@ from typing import Any
 
 from draft_service.session import DrafterFailed, EngineStopped, Request, Session
 from outrider.core.round import Budget, Proposal, SamplingParams
+from outrider.core.sampling import prepare
 from outrider.drafting.base import Drafter, DraftSession
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class DraftEngine:
         sessions.
         """
         loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, prepare)
         for drafter in self.drafters.values():
             await loop.run_in_executor(self._thread, _warm_up, drafter)
         self._task = loop.create_task(self._run())

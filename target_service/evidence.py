@@ -28,7 +28,7 @@ def gather(
         them.
     """
     if session.sampling.greedy and not supports:
-        return tuple(logits.argmax(dim=-1).tolist()), {}
+        return _greedy(logits), {}
     rows: npt.NDArray[np.float32] = logits.cpu().numpy()
     samples: list[int] = []
     nodes: dict[int, NodeEvidence] = {}
@@ -41,6 +41,13 @@ def gather(
             token = session.sample(law, session.base_len + depth)
         samples.append(token)
     return tuple(samples), nodes
+
+
+def _greedy(logits: torch.Tensor) -> tuple[int, ...]:
+    """The likeliest token of each row, the lowest id where several tie."""
+    if logits.device.type == "cpu":  # torch would wake all its threads for what takes microseconds
+        return tuple(logits.numpy().argmax(axis=-1).tolist())
+    return tuple(logits.argmax(dim=-1).tolist())
 
 
 def walked(

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from outrider.core import weights as kernels
-from outrider.core.coupling import winner
+from outrider.core.coupling import gumbel, winner
 from outrider.core.round import Ids, Probabilities, SamplingParams, TruncatedDistribution
 
 Logits = npt.NDArray[np.float32]
@@ -151,6 +151,17 @@ def truncate(q: Probabilities, m: int) -> TruncatedDistribution:
     weights = (q[ids] / q[ids].sum()).astype(np.float32)
     kept = weights > 0.0
     return TruncatedDistribution(ids[kept].astype(np.int64), weights[kept])
+
+
+def prepare() -> None:
+    """Compiles every kernel or loads it from disk: the first request then need not wait for it."""
+    law = warp(
+        np.arange(2.0 * _BLOCK, dtype=np.float32), SamplingParams(top_k=1, top_p=0.5, min_p=0.5)
+    )
+    law.draw(0.5)
+    law.seeded_draw(0, 0, 0)
+    truncate(law.dense(), 1)
+    gumbel(0, 0, 0, law.ids)
 
 
 def _mass(weights: Probabilities) -> float:

@@ -12,12 +12,12 @@ from math import factorial
 import numpy as np
 import numpy.typing as npt
 
-from outrider.core.compiled import inline, kernel
+from outrider.core.compiled import fused, inline, kernel
 
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-_CHUNK = 512
+_CHUNK, _BLOCK = 512, 64
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = float.fromhex("0x1.62e42feep-1")  # 32 bits: its products with an exponent are exact
@@ -31,6 +31,7 @@ _F2, _F3, _F4, _F5, _F6, _F7, _F8, _F9, _F10, _F11, _F12, _F13 = (
 
 _FIRST_SHIFT, _STEP = 49, 11  # buckets of an eighth of an octave first, then of 11 bits more
 _FEW = 64
+_BISECTIONS = 3  # of the candidates' range in octaves, before they are looked at one by one
 
 
 @inline
@@ -49,7 +50,7 @@ def _exp(z: float) -> float:
     return (((even + odd * r) * s + r) + 1.0) * scale * _DOWN
 
 
-@kernel
+@fused
 def weigh(logits: npt.NDArray[np.float32], peak: float, temperature: float) -> Floats:
     """exp((x - peak) / temperature) of every logit x [n]; peak is the greatest."""
     weights = np.empty(logits.size)
@@ -81,19 +82,23 @@ def mass_up_to(weights: Floats, bound: float) -> float:
 @kernel
 def at_least(values: npt.NDArray[np.floating], bound: float) -> Positions:
     """Positions of the values [n] that are `bound` or more, ascending."""
-    found = np.empty(values.size, np.int64)
-    count = 0
-    for start in range(0, values.size, _CHUNK):
-        chunk = values[start : start + _CHUNK]
-        hits = 0
+    hits = np.zeros((values.size + _BLOCK - 1) // _BLOCK, np.int64)
+    for block in range(hits.size):
+        chunk = values[block * _BLOCK : (block + 1) * _BLOCK]
+        count = 0
         for i in range(chunk.size):
-            hits += chunk[i] >= bound
-        if hits:
+            count += chunk[i] >= bound
+        hits[block] = count
+    total = hits.sum()
+    found = np.empty(total + 1, np.int64)
+    count = 0
+    for block in range(hits.size):
+        if hits[block]:  # within it a branch would be guessed wrong at most of the finds
+            chunk = values[block * _BLOCK : (block + 1) * _BLOCK]
             for i in range(chunk.size):
-                if chunk[i] >= bound:
-                    found[count] = start + i
-                    count += 1
-    return found[:count].copy()
+                found[count] = block * _BLOCK + i
+                count += chunk[i] >= bound
+    return found[:total]
 
 
 @kernel
@@ -104,17 +109,25 @@ def nucleus(weights: Floats, total: float, top_p: float) -> Positions:
     the first go first. Nothing is sorted but a last handful.
     """
     budget = (1.0 - top_p) * total
-    # Weights of at most budget / n have at most the budget together.
-    bound = budget / weights.size
-    above = at_least(weights, np.nextafter(bound, np.inf))
+    # All weights up to `low` go: n of at most budget / n have at most the budget together.
+    low, high = budget / weights.size, budget
+    gone = mass_up_to(weights, low)
+    for _ in range(_BISECTIONS if weights.size > _CHUNK else 0):
+        middle = np.sqrt(low * high)
+        mass = mass_up_to(weights, middle)
+        if mass <= budget:
+            low, gone = middle, mass
+        else:
+            high = middle
+    above = at_least(weights, np.nextafter(low, np.inf))
     if above.size == 0:  # 1 - top_p rounds to 1
         above = at_least(weights, weights.max())[-1:]
-    least, first = _least_kept(weights, above, mass_up_to(weights, bound), budget)
+    least, first = _least_kept(weights, above, gone, budget)
     count = 0
     for position in above:
-        if weights[position] > least or (weights[position] == least and position >= first):
-            above[count] = position
-            count += 1
+        weight = weights[position]
+        above[count] = position
+        count += (weight > least) | ((weight == least) & (position >= first))
     return above[:count].copy()
 
 
@@ -129,7 +142,7 @@ def _least_kept(weights: Floats, above: Positions, gone: float, budget: float) -
         gone: the mass of all others.
     """
     keys = weights[above].view(np.int64)
-    places = above
+    places = above.copy()
     shift = _FIRST_SHIFT
     while keys.size > _FEW and keys.min() != keys.max():
         low = keys.min() >> shift
@@ -143,14 +156,17 @@ def _least_kept(weights: Floats, above: Positions, gone: float, budget: float) -
         inside = (keys >> shift) - low == chosen
         keys, places = keys[inside], places[inside]
         shift = max(shift - _STEP, 0)
-    order = np.arange(keys.size)
-    if keys.size <= _FEW:  # else all are equal
-        order = np.argsort(keys, kind="mergesort")
-    for i in order:
-        gone += weights[places[i]]
+    for i in range(1, places.size):  # by insertion: a handful, or many that are equal
+        moved, j = places[i], i
+        while j and weights[places[j - 1]] > weights[moved]:
+            places[j] = places[j - 1]
+            j -= 1
+        places[j] = moved
+    for place in places:
+        gone += weights[place]
         if gone > budget:
-            return weights[places[i]], places[i]
-    return weights[places[order[-1]]], places[order[-1]]
+            return weights[place], place
+    return weights[places[-1]], places[-1]
 
 
 @kernel

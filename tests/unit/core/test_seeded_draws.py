@@ -6,7 +6,7 @@ from decimal import Decimal, localcontext
 import numpy as np
 import numpy_sampling as reference
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from outrider.core import coupling
@@ -23,14 +23,12 @@ def within_units(value: float, exact: Decimal, units: float) -> bool:
     return abs(Decimal(value) - exact) <= Decimal(math.ulp(value)) * Decimal(units)
 
 
-@settings(deadline=None)
 @given(st.one_of(st.floats(5e-324, 1e308), st.floats(0.5, 2)))
 def test_log_is_right_to_three_quarters_of_a_unit_in_the_last_place(x: float) -> None:
     with localcontext(prec=60):
         assert within_units(log(x), Decimal(x).ln(), 0.75)
 
 
-@settings(deadline=None)
 @given(
     st.one_of(
         st.integers(0, 2**53 - 1),
@@ -48,7 +46,6 @@ def test_noise_is_right_to_its_last_digits(k: int) -> None:
         assert abs(Decimal(noise(k)) - exact) <= Decimal("4e-16") * (1 + abs(exact))
 
 
-@settings(deadline=None)
 @given(SEEDS, WORDS, WORDS, st.lists(WORDS, min_size=1, max_size=20))
 def test_noise_of_a_token_is_the_formulas(
     seed: int, choice: int, position: int, tokens: list[int]
@@ -58,7 +55,6 @@ def test_noise_of_a_token_is_the_formulas(
     np.testing.assert_allclose(gumbel(seed, choice, position, ids), expected, rtol=0, atol=2e-14)
 
 
-@settings(deadline=None)
 @given(
     SEEDS,
     WORDS,
