@@ -33,6 +33,7 @@ _ZERO = np.uint64(0)
 _BITS = 53
 _ONE, _MIDDLE = 1 << _BITS, 1 << (_BITS - 1)
 _UNIT = 2.0**-_BITS
+_LEAST_GAP = 0.5  # of 1 - u, in units of 2^-53: k is at most 2^53 - 1
 
 _LN2_HIGH = float.fromhex("0x1.62e42feep-1")  # 32 bits: its products with an exponent are exact
 _LN2_LOW = float.fromhex("0x1.a39ef35793c76p-33")
@@ -168,7 +169,7 @@ def _winner(
         chunk = weights[start : start + _CHUNK]
         hits = 0
         for i in range(chunk.size):
-            hits += chunk[i] * slack >= 0.5 * reach
+            hits += chunk[i] * slack >= _LEAST_GAP * reach
         if not hits:
             continue
         for i in range(chunk.size):

@@ -94,6 +94,12 @@ def test_seeded_draw_of_a_row_is_the_formulas(params: SamplingParams) -> None:
         assert warp(logits, params).seeded_draw(seed, 1, 9) == expected
 
 
+def test_bound_by_which_whole_chunks_are_passed_over_is_the_greatest_noise() -> None:
+    greatest = noise(2**53 - 1)
+    assert -log(coupling._LEAST_GAP * 2.0**-53) == pytest.approx(greatest, rel=1e-15)
+    assert all(noise(2**53 - 1 - k) < greatest for k in (1, 2, 1000, 2**52))
+
+
 def race(seed: int, margin: float, slack: float) -> bool:
     """Whether a token that wins by the factor 1 + margin alone is found among 5,000.
 
