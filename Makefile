@@ -35,6 +35,7 @@ bench: setup ## Measure methods and overhead on a quiet machine, store, bring RE
 	@$(PYTHON_BIN) -m benchmarks.prompts build/prompts.jsonl
 	@.venv/bin/outrider bench --prompts build/prompts.jsonl --max-tokens 64 --temperature 0 \
 		--methods plain,ngram,draft_model --k 4 --out benchmarks/results/bench.json
+	@$(PYTHON_BIN) -m benchmarks.sampling
 	@$(PYTHON_BIN) -m benchmarks.overhead
 	@$(PYTHON_BIN) scripts/readme_table.py
 

@@ -17,6 +17,7 @@ from typing import Any
 from draft_service import jobs
 from draft_service.session import DrafterFailed, EngineStopped, Session
 from outrider.core.round import SamplingParams
+from outrider.core.sampling import prepare
 from outrider.drafting.base import Drafter
 
 logger = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class DraftEngine:
         sessions.
         """
         loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, prepare)
         for drafter in self.drafters.values():
             await loop.run_in_executor(self._thread, jobs.warm_up, drafter)
         self._task = loop.create_task(self._run())

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from outrider.core.round import Evidence, Features, Ids, Load, SamplingParams
+from outrider.core.sampling import prepare
 from outrider.core.tree import TokenTree
 from outrider.models.causal_lm import CausalLM
 from outrider.serving.errors import ResourceExhausted, Unavailable
@@ -48,6 +49,7 @@ class Engine:
 
     async def start(self) -> None:
         """Warms the kernels up and begins to take steps."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, prepare)
         session = self.open("warm-up", [0, 0], SamplingParams(temperature=0.0), 1, None)
         self._task = asyncio.create_task(self._steps(), name="engine")
         await self.verify(session, TokenTree.root_only(0), {})

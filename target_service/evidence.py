@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from outrider.core.round import Ids, NodeEvidence
-from outrider.core.sampling import probabilities
+from outrider.core.sampling import warp
 from outrider.core.tree import TokenTree
 from target_service.session import Session
 
@@ -28,19 +28,26 @@ def gather(
         them.
     """
     if session.sampling.greedy and not supports:
-        return tuple(logits.argmax(dim=-1).tolist()), {}
+        return _greedy(logits), {}
     rows: npt.NDArray[np.float32] = logits.cpu().numpy()
     samples: list[int] = []
     nodes: dict[int, NodeEvidence] = {}
     for node, depth in enumerate(tree.depths):
-        p = probabilities(rows[node], session.sampling)
+        law = warp(rows[node], session.sampling)
         if node in supports:
-            token, mass = session.sample_outside(p, supports[node])
-            nodes[node] = NodeEvidence(p[supports[node]], mass)
+            token, mass = session.sample_outside(law, supports[node])
+            nodes[node] = NodeEvidence(law.at(supports[node]), mass)
         else:
-            token = session.sample(p, session.base_len + depth)
+            token = session.sample(law, session.base_len + depth)
         samples.append(token)
     return tuple(samples), nodes
+
+
+def _greedy(logits: torch.Tensor) -> tuple[int, ...]:
+    """The likeliest token of each row, the lowest id where several tie."""
+    if logits.device.type == "cpu":  # torch would wake all its threads for what takes microseconds
+        return tuple(logits.numpy().argmax(axis=-1).tolist())
+    return tuple(logits.argmax(dim=-1).tolist())
 
 
 def walked(

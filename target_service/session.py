@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from outrider.core.coupling import seeded_draw
-from outrider.core.round import Commit, Features, Ids, Probabilities, SamplingParams
-from outrider.core.sampling import draw
+from outrider.core.round import Commit, Features, Ids, SamplingParams
+from outrider.core.sampling import Law
 from outrider.core.tree import TokenTree
 from outrider.models.cache import KVCache
 from outrider.serving.errors import FailedPrecondition, InvalidArgument
@@ -125,17 +124,13 @@ class Session:
                 f"limit {context_length} tokens of context"
             )
 
-    def sample(self, p: Probabilities, position: int) -> int:
-        """A token of p [V] for the place behind `position` tokens: by the seed's noise, or by the
-        OS's."""
+    def sample(self, law: Law, position: int) -> int:
+        """A token for the place behind `position` tokens: by the seed's noise, or by the OS's."""
         if self.sampling.seed is not None:
-            return seeded_draw(p, self.sampling.seed, self.sampling.choice, position)
-        return draw(p, self.rng.random())
+            return law.seeded_draw(self.sampling.seed, self.sampling.choice, position)
+        return law.draw(self.rng.random())
 
-    def sample_outside(self, p: Probabilities, ids: Ids) -> tuple[int, float]:
-        """A token of p [V] outside `ids` [m], or -1, and the mass there (summed, not 1 minus the
-        rest)."""
-        outside = p.copy()
-        outside[ids] = 0.0
-        mass = float(outside.sum())
-        return (draw(outside, self.rng.random()) if mass > 0.0 else -1), mass
+    def sample_outside(self, law: Law, ids: Ids) -> tuple[int, float]:
+        """A token outside `ids` [m], or -1 where the law has no mass there, and the mass there."""
+        outside, mass = law.outside(ids)
+        return (outside.draw(self.rng.random()) if mass > 0.0 else -1), mass

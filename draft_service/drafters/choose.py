@@ -17,10 +17,10 @@ import numpy.typing as npt
 from outrider.core.acceptance import draw_without_replacement
 from outrider.core.coupling import gumbel
 from outrider.core.round import Budget, Probabilities, SamplingParams, TruncatedDistribution
-from outrider.core.sampling import Logits, probabilities, truncate
+from outrider.core.sampling import Logits, largest, truncate, warp
 
-# Seeded candidates: the argmax lies outside them with the mass that q has there, which only costs
-# acceptance.
+# Candidates of several seeded children: the best lie outside them with the mass that q has there,
+# which only costs acceptance.
 _SEEDED_CANDIDATES = 1024
 
 
@@ -50,34 +50,37 @@ def strategy(sampling: SamplingParams, rng: np.random.Generator) -> Choose:
 
 
 def _greedy(logits: Logits, count: int, position: int, budget: Budget) -> Children:
-    if budget.p_min > 0.0 and probabilities(logits, SamplingParams()).max() < budget.p_min:
+    if budget.p_min > 0.0 and warp(logits, SamplingParams()).peak < budget.p_min:
         return NONE
     if count == 1:
         return Children([int(np.argmax(logits))])
-    return Children(_best(np.arange(logits.size), logits, count))
+    likely = largest(logits, count)
+    return Children(_best(likely, logits[likely], count))
 
 
 def _seeded(
     logits: Logits, count: int, position: int, budget: Budget, sampling: SamplingParams
 ) -> Children:
-    q = probabilities(logits, sampling)
-    if q.max() < budget.p_min or sampling.seed is None:
+    q = warp(logits, sampling)
+    if q.peak < budget.p_min or sampling.seed is None:
         return NONE
-    ids = np.flatnonzero(q)
-    if ids.size > _SEEDED_CANDIDATES:
-        ids = ids[np.argpartition(q[ids], -_SEEDED_CANDIDATES)[-_SEEDED_CANDIDATES:]]
-    scores = np.log(q[ids]) + gumbel(sampling.seed, sampling.choice, position, ids)
-    return Children(_best(ids, scores, count))
+    if count == 1:
+        return Children([q.seeded_draw(sampling.seed, sampling.choice, position)])
+    likely = largest(q.weights, _SEEDED_CANDIDATES)
+    likely = likely[q.weights[likely] > 0.0]
+    ids = q.ids[likely]
+    noise = gumbel(sampling.seed, sampling.choice, position, ids)
+    return Children(_best(ids, np.log(q.weights[likely]) + noise, count))
 
 
 def _drawn(
     logits: Logits, count: int, budget: Budget, sampling: SamplingParams, rng: np.random.Generator
 ) -> Children:
-    q = probabilities(logits, sampling)
+    q = warp(logits, sampling)
     # The stop depends on q's maximum alone: looking at the draw first would bias what is submitted.
-    if q.max() < budget.p_min or budget.m < 1:
+    if q.peak < budget.p_min or budget.m < 1:
         return NONE
-    q_cut = truncate(q, budget.m)
+    q_cut = truncate(q.dense(), budget.m)
     return Children(draw_without_replacement(q_cut, count, rng), q_cut)
 
 

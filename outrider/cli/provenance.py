@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("outrider", "torch", "transformers", "grpcio", "protobuf")
+PACKAGES = ("outrider", "torch", "transformers", "numba", "numpy", "grpcio", "protobuf")
 SECRETS = re.compile(r"(?<=^--token=).*|(?<=://)[^/@\s]*(?=@)")
 GIT_S = 10.0
 

@@ -2,17 +2,87 @@
 
 Order and meaning are those of transformers' processors: temperature, top-k (ties with the k-th
 stay), top-p (the smallest set whose mass reaches top_p, at least one token), min-p. All arithmetic
-is float64.
+is float64, and a law is a function of its row of logits alone, to the bit.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
-from outrider.core.round import Probabilities, SamplingParams, TruncatedDistribution
+from outrider.core import weights as kernels
+from outrider.core.coupling import gumbel, winner
+from outrider.core.round import Ids, Probabilities, SamplingParams, TruncatedDistribution
 
 Logits = npt.NDArray[np.float32]
+
+_BLOCK = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """A distribution over a vocabulary by the tokens that may have mass: p = weights / total.
+
+    Shapes: ids [n] ascending, weights [n] float64, of which some may be 0.
+    """
+
+    ids: Ids
+    weights: Probabilities
+    total: float
+    vocabulary: int
+
+    @classmethod
+    def of(cls, p: Probabilities) -> Law:
+        """The law with the probabilities p [V], or anything in proportion to them."""
+        return cls(_all(p.size), p, _mass(p), p.size)
+
+    @property
+    def peak(self) -> float:
+        """The probability of the likeliest token."""
+        return float(self.weights.max()) / self.total
+
+    def dense(self) -> Probabilities:
+        """p [V]."""
+        if self.ids.size == self.vocabulary:
+            return np.asarray(self.weights / self.total)
+        p = np.zeros(self.vocabulary)
+        p[self.ids] = self.weights / self.total
+        return p
+
+    def at(self, ids: Ids) -> Probabilities:
+        """p of `ids` [m]."""
+        places, present = self._places(ids)
+        return np.where(present, self.weights[places], 0.0) / self.total
+
+    def outside(self, ids: Ids) -> tuple[Law, float]:
+        """The law given that none of `ids` [m] is taken, and p's mass there.
+
+        The mass is a sum of its own, not 1 minus the rest. Where it is 0 nothing may be drawn.
+        """
+        places, present = self._places(ids)
+        weights = self.weights.copy()
+        weights[places[present]] = 0.0
+        total = _mass(weights)
+        return Law(self.ids, weights, total, self.vocabulary), total / self.total
+
+    def draw(self, uniform: float) -> int:
+        """The token at `uniform` in [0, 1) of the mass, in the order of ids."""
+        return int(self.ids[draw(self.weights, uniform)])
+
+    def seeded_draw(self, seed: int, choice: int, position: int) -> int:
+        """The token that the seed's noise chooses for the place behind `position` tokens."""
+        return winner(self.ids, self.weights, seed, choice, position)
+
+    def _places(self, ids: Ids) -> tuple[Ids, npt.NDArray[np.bool_]]:
+        """Where `ids` stand among the law's, and which of them do."""
+        if self.ids.size == self.vocabulary:
+            return ids, np.ones(ids.shape, np.bool_)
+        places = np.minimum(np.searchsorted(self.ids, ids), self.ids.size - 1)
+        return places, self.ids[places] == ids
 
 
 def greedy(logits: Logits) -> int:
@@ -20,57 +90,85 @@ def greedy(logits: Logits) -> int:
     return int(np.argmax(logits))
 
 
+def warp(logits: Logits, params: SamplingParams) -> Law:
+    """The law after every warper, from logits [V]; one token where the request is greedy.
+
+    Raises:
+        ValueError: no logit is finite, or one is infinite or no number.
+    """
+    size = logits.size
+    if params.greedy:
+        return Law(np.array([greedy(logits)]), np.ones(1), 1.0, size)
+    peak = float(logits.max())
+    if not math.isfinite(peak):
+        raise ValueError(f"logits: the greatest is {peak}, limit finite")
+    ids, candidates = _all(size), np.ascontiguousarray(logits, np.float32)
+    if 0 < params.top_k < size:
+        ids = largest(candidates, params.top_k)
+        candidates = candidates[ids]
+    weights = kernels.weigh(candidates, peak, params.temperature)
+    total = _mass(weights)
+    if params.top_p < 1.0:
+        kept = kernels.nucleus(weights, total, params.top_p)
+        ids, weights = ids[kept], weights[kept]
+        total = _mass(weights)
+    if params.min_p > 0.0:  # the likeliest has weight 1
+        kept = kernels.at_least(weights, params.min_p)
+        ids, weights = ids[kept], weights[kept]
+        total = _mass(weights)
+    return Law(ids, weights, total, size)
+
+
 def probabilities(logits: Logits, params: SamplingParams) -> Probabilities:
     """p [V] after every warper, from logits [V]; one-hot where the request is greedy."""
-    if params.greedy:
-        p = np.zeros(logits.shape[-1])
-        p[greedy(logits)] = 1.0
-        return p
-    raw = logits.astype(np.float64)
-    with np.errstate(over="ignore"):  # a tiny temperature sends all but the likeliest to -inf
-        p = np.exp((raw - raw.max()) / params.temperature)
-    if 0 < params.top_k < p.size:
-        p[raw < np.partition(raw, -params.top_k)[-params.top_k]] = 0.0
-    p /= p.sum()
-    if params.top_p < 1.0:
-        p = _nucleus(p, params.top_p)
-    if params.min_p > 0.0:
-        p[p < params.min_p * p.max()] = 0.0
-        p /= p.sum()
-    return p
+    return warp(logits, params).dense()
 
 
-def _nucleus(p: Probabilities, top_p: float) -> Probabilities:
-    """p [V] without its least likely tokens while their mass stays within 1 - top_p."""
-    drop = 1.0 - top_p
-    # Tokens no likelier than drop/V have at most `drop` together, so they go without being sorted.
-    low = p <= drop / p.size
-    # Where 1 - top_p rounds to 1 even the likeliest would go; it stays, the last of equals.
-    low[p.size - 1 - np.argmax(p[::-1])] = False
-    candidates = np.flatnonzero(~low)
-    order = candidates[np.argsort(p[candidates], kind="stable")]
-    removed = order[p[low].sum() + np.cumsum(p[order]) <= drop]
-    if removed.size == order.size:
-        removed = order[:-1]
-    p[low] = 0.0
-    p[removed] = 0.0
-    return np.asarray(p / p.sum())
+def largest(values: npt.NDArray[np.floating], count: int) -> Ids:
+    """Places of the `count` greatest of values [n], ascending; those equal to the last stay too."""
+    blocks = values.size // _BLOCK
+    places = _all(values.size)
+    if count <= blocks:  # as many blocks have a greatest value that is no less than this bound
+        greatest = values[: blocks * _BLOCK].reshape(blocks, _BLOCK).max(axis=1)
+        places = kernels.at_least(values, np.partition(greatest, -count)[-count])
+    if count >= places.size:
+        return places
+    chosen = values[places]
+    return np.asarray(places[chosen >= np.partition(chosen, -count)[-count]])
 
 
 def draw(p: Probabilities, uniform: float) -> int:
     """The token of p [n] at `uniform` in [0, 1) of its mass; never one without mass."""
-    cumulative = np.cumsum(p)
-    index = int(np.searchsorted(cumulative, uniform * cumulative[-1], side="right"))
-    if index >= p.size or p[index] <= 0.0:  # rounding at the upper end
-        index = int(np.flatnonzero(p)[-1])
-    return index
+    return kernels.inverse(p, uniform)
 
 
 def truncate(q: Probabilities, m: int) -> TruncatedDistribution:
     """q~: the m likeliest tokens of q [V] that have mass, rounded to float32."""
-    ids = np.flatnonzero(q)
-    if ids.size > m:
+    ids = largest(q, m)
+    ids = ids[q[ids] > 0.0]
+    if ids.size > m:  # of several equal to the last
         ids = np.sort(ids[np.argpartition(q[ids], -m)[-m:]])
     weights = (q[ids] / q[ids].sum()).astype(np.float32)
     kept = weights > 0.0
     return TruncatedDistribution(ids[kept].astype(np.int64), weights[kept])
+
+
+def prepare() -> None:
+    """Compiles every kernel or loads it from disk: the first request then need not wait for it."""
+    law = warp(
+        np.arange(2.0 * _BLOCK, dtype=np.float32), SamplingParams(top_k=1, top_p=0.5, min_p=0.5)
+    )
+    law.draw(0.5)
+    law.seeded_draw(0, 0, 0)
+    truncate(law.dense(), 1)
+    gumbel(0, 0, 0, law.ids)
+
+
+def _mass(weights: Probabilities) -> float:
+    return kernels.mass_up_to(weights, math.inf)
+
+
+@lru_cache(maxsize=8)
+def _all(size: int) -> Ids:
+    """Every id, shared between laws: nobody writes to a law's ids."""
+    return np.arange(size)

@@ -15,7 +15,7 @@ from draft_service.drafters import choose
 from draft_service.drafters.draft_model import DraftModelDrafter
 from outrider.core.acceptance import Kind
 from outrider.core.round import SamplingParams
-from outrider.core.sampling import probabilities, truncate
+from outrider.core.sampling import Law, truncate, warp
 from outrider.drafting.base import DraftSession
 from tests.local.drafters import LocalDraft
 from tests.local.generation import Text, fixed, generate
@@ -44,20 +44,17 @@ TREE = Shape(2, 6)
 
 def memoise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remembers the warped laws of logits seen before: the same numbers, many times faster."""
-    warped: dict[tuple[bytes, SamplingParams], npt.NDArray[np.float64]] = {}
+    warped: dict[tuple[bytes, SamplingParams], Law] = {}
     cut = lru_cache(maxsize=None)(lambda data, m: truncate(np.frombuffer(data), m))
 
-    def remembered(
-        logits: npt.NDArray[np.float32], params: SamplingParams
-    ) -> npt.NDArray[np.float64]:
+    def remembered(logits: npt.NDArray[np.float32], params: SamplingParams) -> Law:
         key = logits.tobytes(), replace(params, seed=None)
         if key not in warped:
-            warped[key] = probabilities(logits, params)
-            warped[key].flags.writeable = False
+            warped[key] = warp(logits, params)
         return warped[key]
 
-    monkeypatch.setattr("target_service.evidence.probabilities", remembered)
-    monkeypatch.setattr(choose, "probabilities", remembered)
+    monkeypatch.setattr("target_service.evidence.warp", remembered)
+    monkeypatch.setattr(choose, "warp", remembered)
     monkeypatch.setattr(choose, "truncate", lambda q, m: cut(q.tobytes(), m))
 
 
@@ -118,6 +115,6 @@ class WrongDrafter(DraftModelDrafter):
     def open(self, prompt: Sequence[int], sampling: SamplingParams) -> DraftSession:
         session = super().open(prompt, sampling)
         session.state.choose = lambda logits, count, position, budget: self._make(
-            choose.probabilities(logits, sampling), count
+            choose.warp(logits, sampling).dense(), count
         )
         return session
