@@ -12,9 +12,10 @@ The decode rate is tokens behind the first arrival over the time behind it; the 
 token stands beside it. Both also as ratios to transformers' best plain case of this run. With
 --rounds, the whole sequence is repeated and the median round counts.
 
-Numbers differ: each row says in which it computes. The file's weights are 4 bits (Q4_1) throughout;
-llama.cpp and OpenVINO multiply them so, with activations of 8 bits. transformers and outrider
-multiply the same values unpacked, in the dtype that the row names.
+Numbers differ: each row says in which it computes. The file's layers are 4 bits (Q4_1), its
+embedding and head 8 (Q8_0); llama.cpp and OpenVINO multiply them so, with activations of 8 bits.
+transformers and outrider multiply the same values unpacked, in the dtype that the row names;
+outrider's int8 rounds them once more, weights and activations to 8 bits.
 
 A peer that is not installed is skipped. `pip install outrider[bench-llama,bench-openvino]` brings
 them, or a virtual environment of their own with nothing else in it:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -17,14 +18,15 @@ from tests import prompts as own
 
 def chat_ids(tokenizer: PreTrainedTokenizerBase, count: int) -> list[list[int]]:
     """Token ids of the first `count` prompts, the kinds in turn, in the model's chat format."""
-    return [
-        tokenizer.apply_chat_template(
+    found = []
+    for prompt in own.interleaved(count):
+        ids: Any = tokenizer.apply_chat_template(
             [{"role": "user", "content": prompt.prompt}],
             add_generation_prompt=True,
             return_dict=False,
         )
-        for prompt in own.interleaved(count)
-    ]
+        found.append(list(ids))
+    return found
 
 
 def running_text(tokenizer: PreTrainedTokenizerBase, tokens: int, start: int = 0) -> list[int]:

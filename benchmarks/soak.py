@@ -89,11 +89,11 @@ class Soak:
 def live_sessions(cluster: Cluster) -> dict[str, int]:
     """Sessions and requests that each service still counts as open."""
     with connect_blocking(cluster.target_address) as channel:
-        target = target_pb2_grpc.TargetStub(channel).GetInfo(
+        target = target_pb2_grpc.TargetStub(channel).GetInfo(  # type: ignore[no-untyped-call]
             target_pb2.TargetInfoRequest(), timeout=INFO_S
         )
     with connect_blocking(cluster.draft_address) as channel:
-        draft = draft_pb2_grpc.DraftStub(channel).GetInfo(
+        draft = draft_pb2_grpc.DraftStub(channel).GetInfo(  # type: ignore[no-untyped-call]
             draft_pb2.DraftInfoRequest(), timeout=INFO_S
         )
     with Client(cluster.address) as client:

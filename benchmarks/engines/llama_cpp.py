@@ -13,8 +13,8 @@ from benchmarks.engines import Arrived, Engine, Job
 class _LlamaCpp:
     version = f"llama-cpp-python {llama_cpp.__version__}"
     weights = (
-        "4 bits (Q4_1, embedding and head as the file has them), activations quantised to 8 bits "
-        "a block, cache float16"
+        "4 bits (Q4_1; embedding and head 8, Q8_0), activations quantised to 8 bits by block, "
+        "cache float16"
     )
 
     def __init__(self, model: llama_cpp.Llama) -> None:

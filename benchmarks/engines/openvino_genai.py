@@ -12,7 +12,7 @@ import openvino_genai
 from benchmarks.engines import Arrived, Engine, Job
 
 
-class _Streamer(openvino_genai.StreamerBase):  # type: ignore[misc] - its base is untyped
+class _Streamer(openvino_genai.StreamerBase):  # type: ignore[misc]  # its base is untyped
     """Passes token ids on; nothing is detokenised."""
 
     def __init__(self, arrived: Arrived) -> None:
@@ -30,8 +30,8 @@ class _Streamer(openvino_genai.StreamerBase):  # type: ignore[misc] - its base i
 class _OpenVino:
     version = f"openvino-genai {openvino_genai.__version__}"
     weights = (
-        "4 bits (Q4_1, embedding and head as the file has them), activations and cache as the "
-        "runtime's CPU defaults have them (8 bits)"
+        "4 bits (Q4_1; embedding and head 8, Q8_0), activations and cache in 8 bits, the "
+        "defaults of the CPU runtime"
     )
 
     def __init__(self, pipeline: openvino_genai.LLMPipeline) -> None:

@@ -19,7 +19,7 @@ from benchmarks.engines import Arrived, Engine, Job
 LOOKUP_TOKENS = 10  # what its documentation uses
 
 
-class _Streamer(BaseStreamer):  # type: ignore[misc] - its base is untyped
+class _Streamer(BaseStreamer):
     """Passes tokens on; the first call brings the prompt."""
 
     def __init__(self, arrived: Arrived) -> None:
@@ -35,6 +35,10 @@ class _Streamer(BaseStreamer):  # type: ignore[misc] - its base is untyped
         pass
 
 
+def _config(**options: Any) -> GenerationConfig:
+    return GenerationConfig(**options)  # type: ignore[no-untyped-call]
+
+
 class _Transformers:
     version = f"transformers {transformers.__version__}, torch {torch.__version__}"
 
@@ -47,8 +51,9 @@ class _Transformers:
     def generate(self, prompt_ids: Sequence[int], tokens: int, arrived: Arrived) -> None:
         ids = torch.tensor([list(prompt_ids)])
         # Without an EOS id nothing ends the text early.
-        config = GenerationConfig(do_sample=False, max_new_tokens=tokens, pad_token_id=0)
-        self._model.generate(
+        config = _config(do_sample=False, max_new_tokens=tokens, pad_token_id=0)
+        generate: Any = self._model.generate
+        generate(
             ids,
             attention_mask=torch.ones_like(ids),
             generation_config=config,
@@ -67,7 +72,7 @@ def load(job: Job) -> Iterator[Engine]:
         made = AutoModelForCausalLM.from_pretrained(
             place, dtype=getattr(torch, dtype), attn_implementation=attention
         )
-        made.generation_config = GenerationConfig()
+        made.generation_config = _config()  # nothing of what its directory says
         return made
 
     extra: dict[str, Any] = {}
