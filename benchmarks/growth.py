@@ -12,6 +12,7 @@ a second of 8 plain streams through a whole cluster over those of one.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -142,6 +143,8 @@ def main() -> int:
     parser.add_argument("--tokens", type=int, default=128, help="of each stream; 0: no streams")
     given = parser.parse_args()
     torch.set_num_threads(report.keep_to(given.cores))
+    # The newer name of the argument is not there in every version that the project takes.
+    warnings.filterwarnings("ignore", "`past_key_values` is deprecated", FutureWarning)
     tokenizer = load_tokenizer(DEFAULT)
     text = running_text(tokenizer, LONG)
     seconds, skipped = time_passes(given.dtypes, text, given.repetitions)

@@ -40,10 +40,9 @@ def transformers_pass(
     model: PreTrainedModel, attention: str, context: Sequence[int], rows: Sequence[int]
 ) -> Pass:
     """transformers' forward and head over `rows` behind `context`, in its own cache."""
+    filled = DynamicCache()
     with torch.inference_mode():
-        filled = model(
-            torch.tensor([list(context)]), past_key_values=DynamicCache()
-        ).past_key_values
+        model(torch.tensor([list(context)]), past_key_values=filled, use_cache=True)
     ids = torch.tensor([list(rows)])
 
     @torch.inference_mode()

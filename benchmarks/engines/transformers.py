@@ -52,14 +52,9 @@ class _Transformers:
         ids = torch.tensor([list(prompt_ids)])
         # Without an EOS id nothing ends the text early.
         config = _config(do_sample=False, max_new_tokens=tokens, pad_token_id=0)
+        options = {"generation_config": config, "streamer": _Streamer(arrived), **self._extra}
         generate: Any = self._model.generate
-        generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            generation_config=config,
-            streamer=_Streamer(arrived),
-            **self._extra,
-        )
+        generate(ids, attention_mask=torch.ones_like(ids), **options)
 
 
 @contextmanager
