@@ -90,7 +90,9 @@ def compare() -> str:
             f"| {name} | {row['tokens_per_second']:.1f} | {_number(row['rate_ratio'])} "
             f"| {row['first_token_s'] * 1000:.0f} |"
         )
-    lines += [f"| {name} | - | - | {reason} |" for name, reason in document["skipped"].items()]
+    for name, reason in document["skipped"].items():
+        escaped = reason.replace("|", "\\|")
+        lines.append(f"| {name} | - | - | {escaped} |")
     lines.append("")
     lines.append(
         f"{run['model']}, {run['prompts']} prompts, {run['tokens']} tokens each; "
