@@ -69,15 +69,18 @@ def run_job(job: Job, python: str) -> dict[str, Any]:
         asked.write_text(json.dumps(asdict(job)), encoding="utf-8")
         command = [python, "-m", "benchmarks.worker", str(asked), str(result)]
         environment = {**os.environ, "OMP_NUM_THREADS": str(job.threads)}
-        done = subprocess.run(
-            command,
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        try:
+            done = subprocess.run(
+                command,
+                cwd=ROOT,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise WorkerFailed(f"{job.engine}: not done in {LIMIT_S:g} s") from error
         if not result.exists():
             raise WorkerFailed(f"{job.engine}: status {done.returncode}: {done.stderr[-2000:]}")
         found: dict[str, Any] = json.loads(result.read_text(encoding="utf-8"))
