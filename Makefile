@@ -2,7 +2,7 @@
 PYTHON_BIN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench demo test test-full test-compose lint format proto loadtest clean
+.PHONY: help setup bench compare growth stall soak spinning demo test test-full test-compose lint format proto loadtest clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s%s\n", $$1, $$2}' Makefile
@@ -38,6 +38,21 @@ bench: setup ## Measure methods and overhead on a quiet machine, store, bring RE
 	@$(PYTHON_BIN) -m benchmarks.sampling
 	@$(PYTHON_BIN) -m benchmarks.overhead
 	@$(PYTHON_BIN) scripts/readme_table.py
+
+compare: setup ## Outrider beside other engines, ratios in README; PEERS="--peer-python ENGINE=PYTHON ..."
+	@$(PYTHON_BIN) -m benchmarks.compare $(PEERS); status=$$?; $(PYTHON_BIN) scripts/readme_table.py; exit $$status
+
+growth: setup ## How a pass grows with rows and context, and the rate with streams
+	@$(PYTHON_BIN) -m benchmarks.growth
+
+stall: setup ## What a long prompt does to running streams
+	@$(PYTHON_BIN) -m benchmarks.stall
+
+soak: setup ## 2,000 requests, cancels and errors among them: memory, sessions
+	@$(PYTHON_BIN) -m benchmarks.soak
+
+spinning: setup ## What draft and target cost each other by waiting awake
+	@$(PYTHON_BIN) -m benchmarks.spinning
 
 loadtest: setup ## One minute each at 1 and 8 users, with and without speculation
 	@$(PYTHON_BIN) -m loadtest.compare

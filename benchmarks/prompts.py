@@ -1,4 +1,5 @@
-"""Writes our own prompts as a file for `outrider bench`, in Spec-Bench's format.
+"""Our own prompts: as token ids for the benchmarks, and as a file for `outrider bench`, in
+Spec-Bench's format.
 
 python -m benchmarks.prompts build/prompts.jsonl [--each 3]
 """
@@ -8,8 +9,37 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
 
 from tests import prompts as own
+
+
+def chat_ids(tokenizer: PreTrainedTokenizerBase, count: int) -> list[list[int]]:
+    """Token ids of the first `count` prompts, the kinds in turn, in the model's chat format."""
+    found = []
+    for prompt in own.interleaved(count):
+        ids: Any = tokenizer.apply_chat_template(
+            [{"role": "user", "content": prompt.prompt}],
+            add_generation_prompt=True,
+            return_dict=False,
+        )
+        found.append(list(ids))
+    return found
+
+
+def running_text(tokenizer: PreTrainedTokenizerBase, tokens: int, start: int = 0) -> list[int]:
+    """Exactly `tokens` ids of our own texts, chained as often as needed; another `start`, another
+    text.
+    """
+    texts = [prompt.prompt for prompt in own.load()]
+    ids: list[int] = []
+    turn = start
+    while len(ids) < tokens:
+        ids += tokenizer.encode(texts[turn % len(texts)] + "\n", add_special_tokens=False)
+        turn += 1
+    return ids[:tokens]
 
 
 def main() -> None:

@@ -77,6 +77,30 @@ def overhead() -> str:
     return "\n".join(lines)
 
 
+def compare() -> str:
+    """Outrider beside other engines."""
+    document = _load(RESULTS / "compare.json")
+    run, machine = document["run"], document["run"]["machine"]
+    lines = [
+        "| engine | tokens/s | of transformers' best plain | first token, ms |",
+        "|---|---|---|---|",
+    ]
+    for name, row in document["engines"].items():
+        lines.append(
+            f"| {name} | {row['tokens_per_second']:.1f} | {_number(row['rate_ratio'])} "
+            f"| {row['first_token_s'] * 1000:.0f} |"
+        )
+    for name, reason in document["skipped"].items():
+        escaped = reason.replace("|", "\\|")
+        lines.append(f"| {name} | - | - | {escaped} |")
+    lines.append("")
+    lines.append(
+        f"{run['model']}, {run['prompts']} prompts, {run['tokens']} tokens each; "
+        f"{machine['cores']} cores of {machine['cpu']}; commit {run['commit'][:10]}."
+    )
+    return "\n".join(lines)
+
+
 def sweep() -> str:
     """What the exactness sweep covered."""
     document = _load(SWEEP)
@@ -88,7 +112,12 @@ def sweep() -> str:
     )
 
 
-TABLES: dict[str, Callable[[], str]] = {"bench": bench, "overhead": overhead, "sweep": sweep}
+TABLES: dict[str, Callable[[], str]] = {
+    "bench": bench,
+    "overhead": overhead,
+    "compare": compare,
+    "sweep": sweep,
+}
 
 
 def rendered(text: str) -> str:

@@ -123,6 +123,12 @@ class Cluster:
         if self._processes is not None:
             self._processes.check()
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process id of each service that was started."""
+        children = self._processes.children if self._processes is not None else []
+        return {child.name: child.process.pid for child in children}
+
     def _death(self) -> ChildDied | None:
         try:
             self.check()
