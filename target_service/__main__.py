@@ -25,7 +25,11 @@ def main() -> int:
     configure(settings.log_level)
     try:
         model = load_model(
-            settings.model, dtype=settings.dtype, device=settings.device, threads=settings.threads
+            settings.model,
+            dtype=settings.dtype,
+            device=settings.device,
+            threads=settings.threads,
+            kv_bytes=settings.kv_cache_mib << 20,
         )
     except (ModelSpecError, UnsupportedModelError) as error:
         logger.error("target service cannot serve: %s", error)
