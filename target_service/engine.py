@@ -18,7 +18,7 @@ from target_service.limits import EngineLimits, check_open
 from target_service.memory import Memory
 from target_service.pace import Pace
 from target_service.prefix import PrefixCache
-from target_service.schedule import Item, Pass, Run, Schedule, prompt_rows
+from target_service.schedule import Item, Pass, Run, RunTokens, Schedule, prompt_rows
 from target_service.session import FeatureRequest, FreeRun, Session
 from target_service.step import Outcome, StepResult, Work, run
 
@@ -101,8 +101,7 @@ class Engine:
         tree_exact: bool = True,
         on_features: Callable[[Features], None] = lambda features: None,
     ) -> Evidence:
-        """Evidence for a tree whose root is the session's last committed token; prefills what is
-        missing.
+        """Evidence for a tree behind the session's last committed token; prefills what is missing.
 
         `on_features` hears of the prompt's feature rows chunk by chunk, and of those that a free
         run kept.
@@ -123,14 +122,12 @@ class Engine:
         deliver: Callable[[RunTokens], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        """Starts a free run; `deliver` hears of each step's tokens, `fail` of an error that ends
-        the run."""
+        """Starts a free run; `deliver` hears of each step's tokens, `fail` of what ends it."""
         session.free_run = state
         self._add(Run(session, state, deliver, fail))
 
     def acknowledge(self, session: Session, base_len: int) -> None:
-        """The orchestrator has everything up to base_len; nothing happens where no run is in
-        progress."""
+        """The orchestrator has everything up to base_len; without a run nothing happens."""
         if session.free_run is not None:
             session.free_run.acknowledged = max(session.free_run.acknowledged, base_len)
             self._wake.set()
