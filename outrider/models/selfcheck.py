@@ -20,7 +20,7 @@ from outrider.models.causal_lm import CausalLM, Segment
 logger = logging.getLogger(__name__)
 
 ROWS = (1, 2, 3, 5, 8, 16)
-CHUNKS = (1, 7, 2, 20)
+CHUNKS = (7, 21)
 PREFIX = 40
 TAIL = 64
 TREE = (-1, 0, 0, 2, 3, 2)
