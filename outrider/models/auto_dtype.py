@@ -49,7 +49,8 @@ class Choice:
 
 def machine() -> str:
     """What a choice holds for: processor features that decide which kernels run, and torch."""
-    features = [name for name, there in torch.cpu.get_capabilities().items() if there is True]
+    known = getattr(torch.cpu, "get_capabilities", dict)()  # the oldest torch does not tell
+    features = [name for name, there in known.items() if there is True]
     chosen = sorted(f for f in features if f.startswith(("avx", "amx", "sve", "bf16")))
     level = torch.backends.cpu.get_cpu_capability()
     return f"{level} {' '.join(chosen)} torch={torch.__version__}"

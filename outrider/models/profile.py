@@ -58,15 +58,19 @@ def profile(
             segment = Segment.chain(cache, tokens[:rows])
             if rows not in seen:  # kernels and memory of this size are made at the first pass
                 seen.add(rows)
-                lm.logits(lm.forward([segment]).states)
+                _run(lm, segment)
                 cache.length = context
             started = clock()
-            lm.logits(lm.forward([segment]).states)
-            if lm.device.type == "cuda":
-                torch.cuda.synchronize(lm.device)
+            _run(lm, segment)
             found.setdefault((rows, context), []).append(clock() - started)
     except PoolFullError:
         pass  # the sizes measured until then stand
     finally:
         cache.free()
     return [PassTime(*size, round(statistics.median(times) * 1e6)) for size, times in found.items()]
+
+
+def _run(lm: CausalLM, segment: Segment) -> None:
+    lm.logits(lm.forward([segment]).states)
+    if lm.device.type == "cuda":
+        torch.cuda.synchronize(lm.device)
