@@ -32,6 +32,7 @@ def main() -> int:
                 dtype=settings.dtype,
                 device=settings.device,
                 threads=settings.threads,
+                kv_bytes=settings.kv_cache_mib << 20,
             )
         )
     except (ModelSpecError, UnsupportedModelError) as error:

@@ -6,7 +6,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from outrider.serving.settings import Device, Dtype, ServiceSettings
-from target_service.engine import EngineLimits
+from target_service.limits import EngineLimits
 
 
 class TargetSettings(ServiceSettings):
@@ -32,11 +32,21 @@ class TargetSettings(ServiceSettings):
     prefill_rows: int = Field(
         128, ge=16, le=65536, description="rows of prefill in one step, over all sessions"
     )
-    prefill_chunk: int = Field(
-        64, ge=1, le=8192, description="prefill is cut at multiples of this position"
+    max_batch: int = Field(64, ge=1, le=4096, description="sessions in one step")
+    kv_cache_mib: int = Field(
+        1024, ge=1, le=1 << 24, description="MiB of keys and values, over all sessions"
+    )
+    prefix_cache: float = Field(
+        0.5, ge=0.0, le=1.0, description="share of it that past texts may keep; 0: none"
     )
 
     @property
     def engine_limits(self) -> EngineLimits:
         """The bounds that the engine keeps."""
-        return EngineLimits(self.max_sessions, self.prefill_rows, self.prefill_chunk)
+        return EngineLimits(
+            self.max_sessions,
+            self.max_batch,
+            self.prefill_rows,
+            self.max_nodes,
+            self.prefix_cache,
+        )

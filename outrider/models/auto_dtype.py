@@ -22,7 +22,7 @@ import torch
 from outrider.models.causal_lm import CausalLM, Segment
 from outrider.models.hub import home
 from outrider.models.linear import packing_available
-from outrider.models.selfcheck import SelfCheck, self_check
+from outrider.models.selfcheck import self_check
 
 logger = logging.getLogger(__name__)
 
@@ -49,7 +49,8 @@ class Choice:
 
 def machine() -> str:
     """What a choice holds for: processor features that decide which kernels run, and torch."""
-    known = getattr(torch.cpu, "get_capabilities", dict)()  # the oldest torch does not tell
+    # The oldest torch does not tell.
+    known: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     features = [name for name, there in known.items() if there is True]
     chosen = sorted(f for f in features if f.startswith(("avx", "amx", "sve", "bf16")))
     level = torch.backends.cpu.get_cpu_capability()
@@ -87,8 +88,11 @@ def choose(place: Path | str, load: Load) -> CausalLM:
     logger.info("dtype auto: comparing bfloat16 with float32, once for this machine")
     half = load(BFLOAT16)
     found = self_check(half)
-    if found is None or not found.exact:
-        choice, chosen = Choice(FLOAT32, _why(found)), None
+    if found is None:  # for lack of room here and now, which nobody else need share
+        logger.info("dtype auto is float32: no room for the self-check")
+        return load(FLOAT32)
+    if not found.exact:
+        choice, chosen = Choice(FLOAT32, f"bfloat16 is {found}"), None
     else:
         whole = load(FLOAT32)
         choice = compare(whole, half)
@@ -134,10 +138,6 @@ def store(place: Path | str, choice: Choice) -> Choice:
             logger.info("dtype auto: %s cannot be written: %s", file, error)
     logger.warning("dtype auto: the choice of %s is not stored; name a dtype", choice.dtype)
     return choice
-
-
-def _why(found: SelfCheck | None) -> str:
-    return "bfloat16 was not checked" if found is None else f"bfloat16 is {found}"
 
 
 def _pass_ms(lm: CausalLM, rows: int) -> float:

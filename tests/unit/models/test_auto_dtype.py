@@ -85,6 +85,11 @@ def test_auto_is_float32_where_bfloat16_is_not_exact(
     assert seen == [], "what is not exact needs no clock"
 
 
+def test_without_room_for_the_self_check_nothing_is_stored(folder: Path) -> None:
+    assert load_model(str(folder), kv_bytes=1).numerics.dtype == "float32"
+    assert stored_choice(folder) is None
+
+
 def test_a_stored_choice_is_taken_without_measuring(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
