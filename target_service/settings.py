@@ -20,9 +20,12 @@ class TargetSettings(ServiceSettings):
     model: str = Field(
         "default", description="Hugging Face directory, hub id or GGUF file; default: SmolLM2-135M"
     )
-    dtype: Dtype = Field("auto", description="auto, float32 or bfloat16")
+    dtype: Dtype = Field(
+        "auto", description="auto, float32, bfloat16, or int8 (weights and activations)"
+    )
     device: Device = Field("cpu", description="cpu, cuda or cuda:N")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads; default: all cores")
+    profile: bool = Field(True, description="measure passes at the start, for GetInfo; 3 s at most")
     max_sessions: int = Field(64, ge=1, le=4096, description="sessions open at once")
     max_nodes: int = Field(64, ge=1, le=1024, description="most nodes of a tree, the root excluded")
     max_support: int = Field(256, ge=1, le=4096, description="most ids in a q~")
