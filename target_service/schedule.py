@@ -102,7 +102,7 @@ def missing_rows(session: Session, budget: int, *, with_root: bool) -> Work | No
     if start >= end:
         return None
     if end - start > budget:
-        end = max(start // CHUNK + 1, (start + budget) // CHUNK) * CHUNK
+        end = min(end, max(start // CHUNK + 1, (start + budget) // CHUNK) * CHUNK)
     tree = TokenTree.root_only(session.tokens[-1]) if end == session.base_len else None
     return Work(session, session.tokens[start:end], range(-1, end - start - 1), tree)
 

@@ -70,6 +70,23 @@ def test_prefill_is_cut_at_multiples_of_the_position(
     assert (work.tree is not None) == last
 
 
+@pytest.mark.parametrize("budget", [1, 3, 16])
+def test_what_is_left_of_the_budget_never_reaches_behind_the_prompt(budget: int) -> None:
+    work = waiting(session(40, 35)).next_work(budget)
+    assert list(work.tokens) == list(range(35, 40))
+    assert work.tree is not None
+    assert len(work.parents) == 5
+
+
+def test_rows_that_were_given_up_are_computed_again_in_front_of_a_round() -> None:
+    tree = TokenTree((39, 20, 21), (-1, 0, 0))
+    it = session(40, 0, round_=3)
+    work = waiting(it, tree).next_work(100)
+    assert (list(work.tokens), work.tree) == (list(range(39)), None)
+    it.cache.length = 39
+    assert waiting(it, tree).next_work(100).tree is tree
+
+
 def test_round_behind_the_prefill_is_its_tree() -> None:
     tree = TokenTree((9, 20, 21), (-1, 0, 0))
     work = waiting(session(10, 9, round_=1), tree).next_work(16)
