@@ -21,9 +21,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
-import numba
-
 from outrider.home import home
+
+try:
+    import numba
+except ImportError:  # a GPU check on a machine that lacks it: kernels run as Python, slowly
+    numba = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +75,8 @@ def fused_inline(function: Callable[_Arguments, _Result]) -> Callable[_Arguments
 def _compiled(
     function: Callable[_Arguments, _Result], **flags: Any
 ) -> Callable[_Arguments, _Result]:
+    if numba is None:
+        return function
     folder = cache_folder()
     config: Any = numba.config
     # Read while a function is decorated; other users of Numba in this process keep their folder.

@@ -1,6 +1,7 @@
 """Compiles all kernels and keeps their machine code: `python -m outrider.models.compile`.
 
-For images. A service compiles what it lacks before it says that it is ready; this only spares it the wait.
+For images: a service compiles what it lacks before it says that it is ready, and is spared the
+wait.
 """
 
 from __future__ import annotations

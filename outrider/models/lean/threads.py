@@ -20,7 +20,11 @@ def take_threads() -> None:
     Numba keeps the number for each calling thread, so every forward says it anew.
     """
     most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-    numba.set_num_threads(min(torch.get_num_threads(), most))
+    threads = torch.get_num_threads()
+    numba.set_num_threads(min(threads, most))
+    if torch.get_num_threads() != threads:
+        # Numba's first call starts as many as there are cores and tells the OpenMP that torch uses.
+        torch.set_num_threads(threads)
     if _layer() == ALONE:
         numba.set_num_threads(1)
 

@@ -18,6 +18,8 @@ from outrider.models.causal_lm import CausalLM, Segment
 from outrider.models.linear import packing_available
 from tests.tiny import FINGERPRINT, tiny_model
 
+torch.set_num_threads(1)
+
 def compiled():
     from outrider.models.lean import attention, rows
     kernels = [k for module in (attention, rows) for k in vars(module).values()
@@ -40,6 +42,7 @@ for dtype, quantization in ((torch.float32, "none"), (torch.bfloat16, "none"),
         lm.logits(lm.forward([tree, Segment.chain(second, [5, 6])], taps=(1,)).states[[1, 2]])
         counts.append(compiled())
     print(*counts)
+assert torch.get_num_threads() == 1, "the kernels' threads have changed torch's"
 """
 
 
