@@ -139,7 +139,7 @@ def main() -> int:
     console.print(table(figures))
     run = {
         "model": info.model.name,
-        "dtype": info.model.numerics.dtype,
+        "dtype": info.model.numerics.label,
         "k": given.k,
         **provenance.facts(),
     }

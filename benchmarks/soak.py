@@ -147,7 +147,7 @@ def main() -> int:
     with Cluster(drafters=["ngram"], dtype=given.dtype) as cluster:
         run, left = asyncio.run(soak(cluster, given))
         with Client(cluster.address) as client:
-            dtype = client.info().model.numerics.dtype
+            dtype = client.info().model.numerics.label
     growths = {name: memory.growth(run.samples, name) for name in run.samples[0].mib}
     console = report.console()
     console.print(table(growths, left))

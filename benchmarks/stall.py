@@ -98,7 +98,7 @@ def main() -> int:
     with Cluster(drafters=[drafter], dtype=given.dtype) as cluster:
         with Client(cluster.address) as client:
             record(client, Asked(running_text(tokenizer, PROMPT), 8, block))  # warms up
-            dtype = client.info().model.numerics.dtype
+            dtype = client.info().model.numerics.label
         for turn, count in enumerate(given.streams):
             asked = [
                 Asked(running_text(tokenizer, PROMPT, start), given.tokens, block)

@@ -25,7 +25,7 @@ class DraftSettings(ServiceSettings):
     target: str = Field(
         DEFAULT, min_length=1, description="the target, for its tokenizer and its drafters"
     )
-    dtype: Dtype = Field("auto", description="dtype of draft models")
+    dtype: Dtype = Field("auto", description="of draft models; auto, float32, bfloat16 or int8")
     device: Device = Field("cpu", description="cpu or cuda:N")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads; default: all cores")
     max_sessions: int = Field(64, ge=1, le=100_000, description="most sessions open at once")

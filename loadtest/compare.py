@@ -110,7 +110,7 @@ def main(
         str | None, typer.Option(help="JSONL file as bench takes, or a folder")
     ] = None,
     target: Annotated[str, typer.Option(help="model of the own cluster")] = "default",
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or int8")] = "auto",
     out: Annotated[Path, typer.Option(help="where the result is stored")] = Path(
         "build/loadtest.json"
     ),
@@ -122,10 +122,10 @@ def main(
         cells = compare(load, users or [1, 8], console)
         with Client(served) as client:
             model = client.info().model
-    run = {"model": model.name, "dtype": model.numerics.dtype, **provenance.facts()}
+    run = {"model": model.name, "dtype": model.numerics.label, **provenance.facts()}
     report.write_result(out, run, cells)
     console.print(report.table(cells))
-    console.print(f"{model.name}, {model.numerics.dtype}, {run['machine']['cpu']}; stored in {out}")
+    console.print(f"{model.name}, {model.numerics.label}, {run['machine']['cpu']}; stored in {out}")
     if any(cell.failures or not cell.requests for cell in cells):
         raise typer.Exit(1)
 

@@ -78,7 +78,7 @@ class Reply:
     ) -> orchestrator_pb2.GenerateReply:
         """The last message."""
         stop, length = orchestrator_pb2.FINISH_REASON_STOP, orchestrator_pb2.FINISH_REASON_LENGTH
-        speculation = self._request.speculation
+        speculation, numerics = self._request.speculation, self._target.model.numerics
         return orchestrator_pb2.GenerateReply(
             summary=orchestrator_pb2.Summary(
                 finish_reason=stop if self._ended_by_token else length,
@@ -110,8 +110,9 @@ class Reply:
                 ),
                 request_id=self._request.request_id,
                 model=self._target.model.name,
-                exact=speculation.tree_exact or speculation.nodes <= speculation.depth,
-                numerics=self._target.model.numerics,
+                exact=(speculation.tree_exact or speculation.nodes <= speculation.depth)
+                and not numerics.self_check.startswith("inexact"),
+                numerics=numerics,
             )
         )
 

@@ -70,13 +70,27 @@ class Timings:
 
 @dataclass(frozen=True)
 class Numerics:
-    """What decides whether two targets give the same bits."""
+    """What decides whether two targets give the same bits.
+
+    self_check is exact, unchecked, or says what is inexact on the target's machine.
+    """
 
     weights_hash: str
     dtype: str
     quantization: str
     kernels: str
     fingerprint: str
+    self_check: str = ""
+
+    @property
+    def quantised(self) -> bool:
+        """Whether the target's weights are not those that were published."""
+        return self.quantization not in ("", "none")
+
+    @property
+    def label(self) -> str:
+        """What computes: the quantisation, such as int8, or the dtype."""
+        return self.quantization if self.quantised else self.dtype
 
 
 @dataclass(frozen=True)
@@ -86,7 +100,9 @@ class GenerationResult:
     text has neither the EOS nor anything from a stop string on; token_ids have the EOS. kinds has
     accepted, recovered, bonus or plain for each token. finish_reason is stop, length or cancelled.
     exact is False where the request allowed, or a failure forced, anything that may differ from
-    plain decoding in bits.
+    plain decoding in bits, and where the target's self-check found that its bits do.
+    target_quantization is "none", or how the target's weights are rounded: then the text is that of
+    the quantised target.
     """
 
     text: str
@@ -100,6 +116,11 @@ class GenerationResult:
     exact: bool
     request_id: str
     numerics: Numerics
+
+    @property
+    def target_quantization(self) -> str:
+        """none, or int8 (weights and activations)."""
+        return self.numerics.quantization or "none"
 
     @property
     def tokens_per_pass(self) -> float:

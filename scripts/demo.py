@@ -54,7 +54,7 @@ def demo(client: Client, console: Console) -> bool:
     off: dict[str, object] = {"n_max": 0}
     timed(client, off)  # first use of the kernels
     plain, plain_rate = timed(client, off)
-    table = Table(title=f"{info.model.name}, {info.model.numerics.dtype}, {TOKENS} greedy tokens")
+    table = Table(title=f"{info.model.name}, {info.model.numerics.label}, {TOKENS} greedy tokens")
     for column in ("method", "K", "tokens/s", "speed-up", "rounds", "accepted", "length", "same"):
         table.add_column(column, justify="left" if column == "method" else "right", no_wrap=True)
     table.add_row("plain", "0", *row(plain, plain_rate, plain, plain_rate))
@@ -85,7 +85,7 @@ def main() -> None:
     console = Console()
     say = partial(console.print, style="dim")
     with ending_well():
-        with Cluster(say=say) as cluster, Client(cluster.address) as client:
+        with Cluster(dtype="float32", say=say) as cluster, Client(cluster.address) as client:
             good = demo(client, console)
         console.print(
             "All texts are the same." if good else "[red]Something is wrong, see above.[/red]"

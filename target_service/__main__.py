@@ -10,6 +10,8 @@ from outrider.models.attention import UnsupportedModelError
 from outrider.models.causal_lm import CausalLM
 from outrider.models.hub import ModelSpecError
 from outrider.models.loading import load_model
+from outrider.models.profile import PassTime, profile
+from outrider.models.selfcheck import checked
 from outrider.serving.server import serve
 from outrider.serving.telemetry.logging import configure
 from target_service.engine import Engine
@@ -24,17 +26,25 @@ def main() -> int:
     settings = TargetSettings.from_args(sys.argv[1:])
     configure(settings.log_level)
     try:
-        model = load_model(
-            settings.model, dtype=settings.dtype, device=settings.device, threads=settings.threads
+        model = checked(
+            load_model(
+                settings.model,
+                dtype=settings.dtype,
+                device=settings.device,
+                threads=settings.threads,
+                kv_bytes=settings.kv_cache_mib << 20,
+            )
         )
     except (ModelSpecError, UnsupportedModelError) as error:
         logger.error("target service cannot serve: %s", error)
         return 1
-    return asyncio.run(_serve(model, settings))
+    times = profile(model) if settings.profile else []
+    return asyncio.run(_serve(model, settings, times))
 
 
-async def _serve(model: CausalLM, settings: TargetSettings) -> int:
-    return await serve(settings, TargetService(Engine(model, settings.engine_limits), settings))
+async def _serve(model: CausalLM, settings: TargetSettings, times: list[PassTime]) -> int:
+    engine = Engine(model, settings.engine_limits)
+    return await serve(settings, TargetService(engine, settings, times))
 
 
 if __name__ == "__main__":

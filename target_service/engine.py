@@ -8,29 +8,23 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from outrider.core.round import Evidence, Features, Ids, Load, SamplingParams
 from outrider.core.sampling import prepare
 from outrider.core.tree import TokenTree
 from outrider.models.causal_lm import CausalLM
-from outrider.serving.errors import ResourceExhausted, Unavailable
-from target_service.schedule import Item, Pass, Run, RunTokens, Schedule
+from outrider.serving.errors import Unavailable
+from target_service.limits import EngineLimits, check_open
+from target_service.memory import Memory
+from target_service.pace import Pace
+from target_service.prefix import PrefixCache
+from target_service.schedule import Item, Pass, Run, RunTokens, Schedule, prompt_rows
 from target_service.session import FeatureRequest, FreeRun, Session
 from target_service.step import Outcome, StepResult, Work, run
 
 logger = logging.getLogger(__name__)
 
 Found = tuple[Outcome, StepResult] | BaseException
-
-
-@dataclass(frozen=True)
-class EngineLimits:
-    """Bounds of an engine: sessions at once, rows of prefill a step, rows a prefill chunk."""
-
-    sessions: int = 64
-    prefill_rows: int = 128
-    prefill_chunk: int = 64
 
 
 class Engine:
@@ -40,12 +34,15 @@ class Engine:
         self.model = model
         self.limits = limits
         self.sessions_total = 0
-        self._sessions: set[int] = set()
-        self._schedule = Schedule(limits.prefill_rows, limits.prefill_chunk)
+        kept = int(model.pool.size * limits.prefix_share)
+        self.memory = Memory(model.pool, PrefixCache(model.pool, kept))
+        self._pace = Pace(limits.prefill_rows)
+        self._schedule = Schedule(self.memory, self._pace, limits.batch)
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
         self._task: asyncio.Task[None] | None = None
         self._last_rows = 0
+        self._computing: set[int] = set()
 
     async def start(self) -> None:
         """Warms the kernels up and begins to take steps."""
@@ -68,11 +65,11 @@ class Engine:
     @property
     def live_sessions(self) -> int:
         """Sessions open now."""
-        return len(self._sessions)
+        return len(self.memory)
 
     def load(self) -> Load:
         """Sessions open, rows of the last forward, passes and runs in progress."""
-        return Load(len(self._sessions), self._last_rows, len(self._schedule))
+        return Load(len(self.memory), self._last_rows, len(self._schedule))
 
     def open(
         self,
@@ -86,16 +83,13 @@ class Engine:
 
         Raises:
             ResourceExhausted: as many sessions as allowed are open.
+            InvalidArgument: the text would not fit into the KV memory, even alone.
         """
-        if len(self._sessions) >= self.limits.sessions:
-            raise ResourceExhausted(
-                f"sessions: {len(self._sessions)} open, limit {self.limits.sessions}", 1.0
-            )
-        cache = self.model.new_cache()
-        session = Session(
-            request_id, list(prompt), sampling, cache, len(prompt) + max_tokens, features
-        )
-        self._sessions.add(id(session))
+        limit = len(prompt) + max_tokens
+        check_open(self.limits, self.memory, limit)
+        cache, serial = self.model.new_cache(), self.sessions_total
+        session = Session(request_id, list(prompt), sampling, cache, limit, features, serial=serial)
+        self.memory.open(session)
         self.sessions_total += 1
         return session
 
@@ -107,14 +101,14 @@ class Engine:
         tree_exact: bool = True,
         on_features: Callable[[Features], None] = lambda features: None,
     ) -> Evidence:
-        """Evidence for a tree whose root is the session's last committed token; prefills what is
-        missing.
+        """Evidence for a tree behind the session's last committed token; prefills what is missing.
 
         `on_features` hears of the prompt's feature rows chunk by chunk, and of those that a free
         run kept.
         """
         future: asyncio.Future[Evidence] = asyncio.get_running_loop().create_future()
         session.busy = True
+        session.bits_exact &= tree_exact
         for features in session.kept_features:
             on_features(features)
         session.kept_features.clear()
@@ -128,14 +122,12 @@ class Engine:
         deliver: Callable[[RunTokens], None],
         fail: Callable[[BaseException], None],
     ) -> None:
-        """Starts a free run; `deliver` hears of each step's tokens, `fail` of an error that ends
-        the run."""
+        """Starts a free run; `deliver` hears of each step's tokens, `fail` of what ends it."""
         session.free_run = state
         self._add(Run(session, state, deliver, fail))
 
     def acknowledge(self, session: Session, base_len: int) -> None:
-        """The orchestrator has everything up to base_len; nothing happens where no run is in
-        progress."""
+        """The orchestrator has everything up to base_len; without a run nothing happens."""
         if session.free_run is not None:
             session.free_run.acknowledged = max(session.free_run.acknowledged, base_len)
             self._wake.set()
@@ -146,12 +138,15 @@ class Engine:
         if isinstance(run_, Run) and session.free_run is not None:
             session.free_run.halted = True
             if not session.busy:
-                self._end_run(run_, (), 0, 0)
+                self._end_run(run_, (), (0, 0))
 
     def close(self, session: Session) -> None:
-        """Forgets a session; its cache goes with the last reference to it."""
-        self._sessions.discard(id(session))
+        """Forgets a session; its rows are given back, behind the step in progress if in it."""
         self._schedule.remove(session)
+        self.memory.close(session)
+        if id(session) not in self._computing:
+            session.cache.free()
+        self._wake.set()  # others may have waited for its memory
 
     def _add(self, item: Item) -> None:
         self._schedule.add(item)
@@ -167,9 +162,16 @@ class Engine:
             works = [work for _, work in taken]
             for work in works:
                 work.session.busy = True
-            for (item, work), found in zip(taken, await self._run(works), strict=True):
-                if self._schedule.find(item.session) is not item:
-                    continue  # closed meanwhile
+                work.session.steps += 1
+            self._computing = {id(work.session) for work in works}
+            started = time.perf_counter()
+            all_found = await self._run(works)
+            self._pace.learn(time.perf_counter() - started, *prompt_rows(works))
+            self._computing.clear()
+            for (item, work), found in zip(taken, all_found, strict=True):
+                if self._schedule.find(item.session) is not item:  # closed meanwhile
+                    item.session.cache.free()
+                    continue
                 if isinstance(found, BaseException):
                     self._fail(item, found)
                 else:
@@ -194,11 +196,17 @@ class Engine:
     def _settle(self, item: Item, work: Work, outcome: Outcome, step: StepResult) -> None:
         self._last_rows = step.rows
         if isinstance(item, Run):
-            self._extend_run(item, outcome, step)
+            item.session.busy = False
+            if work.tree is not None:
+                self._extend_run(item, outcome, step)
             return
         if outcome.prompt_features is not None:
+            item.session.prompt_features.append(outcome.prompt_features)
             item.on_features(outcome.prompt_features)
         if work.tree is not None:
+            if item.session.round == 0:
+                self.memory.keep(item.session)
+                item.session.prompt_features.clear()
             self._schedule.remove(item.session)
             item.session.tree = work.tree
             item.session.busy = False
@@ -220,26 +228,19 @@ class Engine:
         session, state, token = item.session, item.state, outcome.samples[0]
         queue_us = max(0, int((step.started - item.ready_since) * 1e6))
         session.tokens.append(token)
-        session.busy = False
         item.ready_since = time.perf_counter()
         if outcome.features is not None:
             session.kept_features.append(outcome.features)
+        times = queue_us, step.forward_us
         if state.halted or token in state.stop_ids or session.base_len >= state.end:
-            self._end_run(item, (token,), queue_us, step.forward_us)
+            self._end_run(item, (token,), times)
         else:
-            self._tell_run(item, (token,), queue_us, step.forward_us, ended=False)
+            item.tell((token,), times, False, self.load())
 
-    def _end_run(self, item: Run, tokens: tuple[int, ...], queue_us: int, forward_us: int) -> None:
+    def _end_run(self, item: Run, tokens: tuple[int, ...], times: tuple[int, int]) -> None:
         self._schedule.remove(item.session)
         item.session.free_run = None
-        self._tell_run(item, tokens, queue_us, forward_us, ended=True)
-
-    def _tell_run(
-        self, item: Run, tokens: tuple[int, ...], queue_us: int, forward_us: int, *, ended: bool
-    ) -> None:
-        item.deliver(
-            RunTokens(tokens, item.session.base_len, ended, queue_us, forward_us, self.load())
-        )
+        item.tell(tokens, times, True, self.load())
 
     def _fail(self, item: Item, error: BaseException) -> None:
         self._schedule.remove(item.session)

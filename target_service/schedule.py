@@ -1,19 +1,19 @@
 """What waits for the target, and what of it goes into the next step.
 
-Each step takes every waiting tree, one token of every free run, and prefill chunks up to a budget
-of rows. Prefill is cut at fixed multiples of the absolute position, never by load, so a prompt's
-rows do not depend on who else is there.
+Each step takes every waiting tree, one token of every free run, and rows of prompts up to a budget.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from outrider.core.round import Evidence, Features, Ids, Load
 from outrider.core.tree import TokenTree
+from target_service.memory import Memory
+from target_service.pace import CHUNK, Pace
 from target_service.session import FreeRun, Session
 from target_service.step import Work
 
@@ -45,23 +45,16 @@ class Pass:
     on_features: Callable[[Features], None]
     arrived: float = field(default_factory=time.perf_counter)
 
-    def next_work(self, chunk: int) -> Work:
-        """Its rows in the next step: the tree, or a chunk of the prompt; the last ends with the
-        bare root."""
+    def next_work(self, budget: int) -> Work:
+        """Its rows in the next step: the tree, or rows of committed tokens that are missing in
+        front of its root, at most `budget`; the last of a prompt bring the bare root with them."""
         session = self.session
-        if session.round > 0:
-            return Work(
-                session,
-                self.tree.tokens,
-                self.tree.parents,
-                self.tree,
-                self.supports,
-                self.tree_exact,
-            )
-        start = session.cache.length
-        end = min((start // chunk + 1) * chunk, session.base_len)
-        tree = self.tree if end == session.base_len else None
-        return Work(session, session.tokens[start:end], range(-1, end - start - 1), tree)
+        missing = missing_rows(session, budget, with_root=session.round == 0)
+        if missing is not None:
+            return missing
+        tree = self.tree
+        exact = self.tree_exact
+        return Work(session, tree.tokens, tree.parents, tree, self.supports, exact)
 
 
 @dataclass
@@ -74,8 +67,17 @@ class Run:
     fail: Callable[[BaseException], None]
     ready_since: float = field(default_factory=time.perf_counter)
 
-    def next_work(self) -> Work:
-        """Its one row in the next step."""
+    def tell(
+        self, tokens: tuple[int, ...], times: tuple[int, int], ended: bool, load: Load
+    ) -> None:
+        """Delivers a step's tokens; `times`: microseconds waited and computed."""
+        self.deliver(RunTokens(tokens, self.session.base_len, ended, *times, load))
+
+    def next_work(self, budget: int) -> Work:
+        """Its one row in the next step, or rows that are missing in front of it."""
+        missing = missing_rows(self.session, budget, with_root=False)
+        if missing is not None:
+            return missing
         tree = TokenTree.root_only(self.session.tokens[-1])
         return Work(self.session, tree.tokens, tree.parents, tree)
 
@@ -88,12 +90,30 @@ class Run:
 Item = Pass | Run
 
 
+def missing_rows(session: Session, budget: int, *, with_root: bool) -> Work | None:
+    """Rows of committed tokens that the cache lacks; None where it lacks none.
+
+    They end at a multiple of CHUNK or with the last, so that others find whole chunks.
+    """
+    start, end = (
+        session.rows_after_compaction,
+        session.base_len if with_root else session.base_len - 1,
+    )
+    if start >= end:
+        return None
+    if end - start > budget:
+        end = max(start // CHUNK + 1, (start + budget) // CHUNK) * CHUNK
+    tree = TokenTree.root_only(session.tokens[-1]) if end == session.base_len else None
+    return Work(session, session.tokens[start:end], range(-1, end - start - 1), tree)
+
+
 class Schedule:
     """Passes and free runs in progress, by session."""
 
-    def __init__(self, prefill_rows: int, prefill_chunk: int) -> None:
-        self._prefill_rows = prefill_rows
-        self._prefill_chunk = prefill_chunk
+    def __init__(self, memory: Memory, pace: Pace, batch: int) -> None:
+        self._memory = memory
+        self._pace = pace
+        self._batch = batch
         self._items: dict[int, Item] = {}
 
     def __len__(self) -> int:
@@ -116,18 +136,31 @@ class Schedule:
         return list(self._items.values())
 
     def take(self) -> list[tuple[Item, Work]]:
-        """Items that go into the next step, with their rows."""
-        return list(self._take())
+        """Items that go into the next step, with their rows, for which there is room.
 
-    def _take(self) -> Iterator[tuple[Item, Work]]:
-        budget = self._prefill_rows
-        for item in self._items.values():
-            if isinstance(item, Run):
-                if item.ready:
-                    yield item, item.next_work()
-            elif item.session.round > 0:
-                yield item, item.next_work(self._prefill_chunk)
-            elif budget > 0:
-                work = item.next_work(self._prefill_chunk)
-                budget -= len(work.tokens)
-                yield item, work
+        Where more wait than a step takes, those come first that took part in fewer steps.
+        """
+        ready = [item for item in self._items.values() if isinstance(item, Pass) or item.ready]
+        if len(ready) > self._batch:
+            ready = sorted(ready, key=lambda item: item.session.steps)[: self._batch]
+        running = any(item.session.round > 0 for item in ready)
+        budget = self._pace.rows(running)
+        taken: list[tuple[Item, Work]] = []
+        # Oldest first: what makes room for one takes rows of younger ones, whose work comes later.
+        for item in sorted(ready, key=lambda item: item.session.serial):
+            work = item.next_work(budget)
+            prefill = work.tree is None or len(work.tokens) > len(work.tree)
+            if prefill and budget <= 0:
+                continue
+            if not self._memory.make_room(item.session, len(work.tokens)):
+                continue
+            budget -= len(work.tokens) if prefill else 0
+            taken.append((item, work))
+        return taken
+
+
+def prompt_rows(works: Sequence[Work]) -> tuple[int, bool]:
+    """Rows that a step prefills or computes again, and whether streams that have begun take part
+    in it."""
+    rows = sum(len(work.tokens) - (len(work.tree) if work.tree else 0) for work in works)
+    return rows, any(work.session.round > 0 and work.tree is not None for work in works)

@@ -20,17 +20,22 @@ from target_service.session import FeatureRequest, Session
 from target_service.settings import TargetSettings
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
+
+    from outrider.models.profile import PassTime
 
 Context = Any  # grpc.aio.ServicerContext is generic in stubs only
 
 
 class TargetService(target_pb2_grpc.TargetServicer):
-    """Serves one model."""
+    """Serves one model; `profile` has the times of its passes, where they were measured."""
 
-    def __init__(self, engine: Engine, settings: TargetSettings) -> None:
+    def __init__(
+        self, engine: Engine, settings: TargetSettings, profile: Sequence[PassTime] = ()
+    ) -> None:
         self._engine = engine
         self._settings = settings
+        self._profile = profile
 
     @property
     def name(self) -> str:
@@ -87,6 +92,10 @@ class TargetService(target_pb2_grpc.TargetServicer):
             sessions_total=self._engine.sessions_total,
             max_support=settings.max_support,
             eos_ids=model.eos_ids,
+            profile=[
+                target_pb2.PassTime(rows=p.rows, context=p.context, forward_us=p.forward_us)
+                for p in self._profile
+            ],
         )
 
     def _open(self, message: target_pb2.TargetOpen) -> Session:

@@ -42,7 +42,11 @@ class FreeRun:
 
 @dataclass
 class Session:
-    """State of one request; `tokens` holds the committed tokens, prompt and root included."""
+    """State of one request; `tokens` holds the committed tokens, prompt and root included.
+
+    serial: place in the order in which sessions were opened; steps: those that it took part in;
+    bits_exact: false once a tree was computed whose rows may differ in their last bits.
+    """
 
     request_id: str
     tokens: list[int]
@@ -55,6 +59,10 @@ class Session:
     tree: TokenTree | None = None
     free_run: FreeRun | None = None
     busy: bool = False
+    serial: int = 0
+    steps: int = 0
+    bits_exact: bool = True
+    prompt_features: list[Features] = field(default_factory=list)
     kept_features: list[Features] = field(default_factory=list)
     kept_rows: tuple[int, list[int]] | None = None
 
@@ -86,12 +94,34 @@ class Session:
             raise FailedPrecondition(
                 f"base_len: {base_len}, limit {self.limit} by prompt and max_tokens"
             )
-        if self.tree is not None:
-            first = self.base_len - 1  # the root's row; node i has row first + i
+        first = self.base_len - 1  # the root's row; node i has row first + i
+        if self.tree is not None and self.cache.length > first:  # not where memory was taken away
             self.kept_rows = first + 1, [first + node for node in kept]
         self.tokens += tokens
         self.round = round_
         self.tree = None
+
+    @property
+    def rows_after_compaction(self) -> int:
+        """Cached rows once those of refused nodes are gone."""
+        if self.kept_rows is None:
+            return self.cache.length
+        return self.kept_rows[0] + len(self.kept_rows[1])
+
+    @property
+    def settled_rows(self) -> int:
+        """Cached rows of committed tokens that stand where they will stay."""
+        return min(self.cache.length, self.kept_rows[0] if self.kept_rows else self.base_len)
+
+    @property
+    def featured_rows(self) -> int:
+        """Rows of the prompt whose features have been sent."""
+        return max((part.start + part.rows for part in self.prompt_features), default=0)
+
+    def forget_rows(self) -> None:
+        """Gives all memory of the cache back; its rows are computed again when they are needed."""
+        self.cache.free()
+        self.kept_rows = None
 
     def compact(self) -> None:
         """Drops the cache rows of refused nodes. It moves tensors: work for the thread that owns

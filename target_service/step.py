@@ -101,12 +101,18 @@ def _outcome(
 ) -> Outcome:
     session, wanted = work.session, work.session.features
     if work.tree is None:
-        rows = range(len(work.tokens))
-        return Outcome(prompt_features=_features(wanted, session, start, rows, tapped, taps))
+        first = max(0, session.featured_rows - start)  # rows that are computed a second time
+        if session.round > 0:
+            return Outcome()
+        rows = range(first, len(work.tokens))
+        part = _features(wanted, session, start + first, rows, tapped, taps)
+        return Outcome(prompt_features=part)
     samples, nodes = gather(session, work.tree, logits, work.supports)
     kept = walked(work.tree, samples, work.supports)
     in_front = len(work.tokens) - len(work.tree)  # rows of the prompt in the same chunk as the root
-    prompt_features = _features(wanted, session, start, range(in_front), tapped, taps)
+    first = max(0, session.featured_rows - start)
+    front = range(first, in_front)
+    prompt_features = _features(wanted, session, start + first, front, tapped, taps)
     rows_kept = [in_front + node for node in kept]
     features = _features(wanted, session, start + in_front, rows_kept, tapped, taps)
     return Outcome(samples, nodes, kept, prompt_features, features)

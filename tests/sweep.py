@@ -188,7 +188,11 @@ def _run_cells(
 
     with ExitStack() as stack:
         for _ in range(min(jobs, len(cells_))):
-            cluster = Cluster(drafters=drafter_flags(cells_[0].variant), dtype="float32")
+            cluster = Cluster(
+                drafters=drafter_flags(cells_[0].variant),
+                dtype="float32",
+                arguments={"target": ["--no-profile"]},
+            )
             idle.put(stack.enter_context(cluster).address)
         pool = stack.enter_context(ThreadPoolExecutor(jobs))
         for future in as_completed([pool.submit(work, cell) for cell in cells_]):

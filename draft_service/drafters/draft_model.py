@@ -18,7 +18,7 @@ from outrider.drafting.specs import check_path
 from outrider.models.cache import KVCache
 from outrider.models.causal_lm import CausalLM, Segment
 from outrider.models.hub import default_draft
-from outrider.models.loading import load_model
+from outrider.models.loading import load_model, settled_dtype
 
 
 @dataclass
@@ -88,7 +88,8 @@ def build(path: str | None, setup: Setup) -> DraftModelDrafter:
     if path is None:
         check_path(DraftModelDrafter.method, setup.target)
     spec = str(default_draft()) if path is None else path
-    model = load_model(spec, dtype=setup.dtype, device=setup.device, threads=setup.threads)
+    dtype = settled_dtype(setup.dtype, setup.target, setup.device)
+    model = load_model(spec, dtype=dtype, device=setup.device, threads=setup.threads)
     check_vocabulary(setup.vocabulary, model.name, model.tokenizer_fingerprint, model.vocab_size)
     return DraftModelDrafter(model)
 

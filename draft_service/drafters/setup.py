@@ -25,7 +25,7 @@ class Setup:
     """Shared by all drafters of a service.
 
     target: directory, hub id or GGUF file of the target; "default" is the default target.
-    dtype, device, threads: as `load_model` takes them.
+    dtype, device, threads: as `load_model` takes them; auto is what was stored for the target.
     """
 
     target: str

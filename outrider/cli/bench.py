@@ -107,7 +107,7 @@ def result(
     """The result file: `run`, `methods`, and the `rows` that the figures come from."""
     run = {
         "model": info.model.name,
-        "dtype": info.model.numerics.dtype,
+        "dtype": info.model.numerics.label,
         "numerics": info.model.numerics.fingerprint,
         **provenance.facts(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),

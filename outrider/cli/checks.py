@@ -57,6 +57,6 @@ def check_flags(target: str, drafters: Sequence[str], dtype: str, device: str) -
         except ValidationError as error:
             raise ValueError("; ".join(problems(error, name))) from error
     if device != "cpu":
-        from outrider.models.loading import parse_device  # heavy, and only these may be missing
+        from outrider.models.loading import parse_device, parse_dtype  # heavy
 
-        parse_device(device)
+        parse_dtype(dtype, parse_device(device))

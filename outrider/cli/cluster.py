@@ -53,7 +53,7 @@ class Cluster:
     Args:
         target: Hugging Face directory, hub id, GGUF file, or default.
         drafters: NAME or NAME=PATH; None is every drafter that the target has without a path.
-        dtype: auto, float32 or bfloat16.
+        dtype: auto, float32, bfloat16 or int8.
         device: cpu or cuda:N.
         redis_url: an existing server; None starts an embedded one.
         port: the orchestrator's; 0 is a free one.

@@ -151,4 +151,6 @@ def summary(result: GenerationResult, seconds: float) -> str:
     else:
         parts.append("plain")
     parts.append("exact" if result.exact else "not exact")
+    if result.numerics.quantised:
+        parts.append(f"{result.target_quantization} target")
     return "; ".join(parts)

@@ -83,8 +83,17 @@ def list_models() -> None:
 
 
 @app.command()
-def inspect(spec: Annotated[str, typer.Argument(help=_SPEC_HELP)]) -> None:
-    """Shows what is known of a model without loading its weights."""
+def inspect(
+    spec: Annotated[str, typer.Argument(help=_SPEC_HELP)],
+    int8_loss: Annotated[
+        bool,
+        typer.Option(
+            "--int8-loss",
+            help="Load it and measure what int8 and bfloat16 cost on a text of 600 words.",
+        ),
+    ] = False,
+) -> None:
+    """Shows what is known of a model; its weights are loaded for --int8-loss alone."""
     from outrider.models.inspection import inspect_model  # heavy
 
     with ending_well():
@@ -105,9 +114,24 @@ def inspect(spec: Annotated[str, typer.Argument(help=_SPEC_HELP)]) -> None:
             ("end of text ids", ", ".join(map(str, facts.eos_ids))),
             ("chat template", "yes" if facts.chat_template else "no"),
             ("tokenizer", facts.tokenizer_fingerprint),
+            ("decoder on a CPU", f"{facts.decoder}: {facts.decoder_reason}"),
         ):
             table.add_row(name, str(value))
         out().print(table)
+        if int8_loss:
+            out().print(_losses(spec))
+
+
+def _losses(spec: str) -> Table:
+    from outrider.models.loss import losses  # heavy
+
+    with _progress() as show:
+        found = losses(spec, show)
+    table = Table("dtype", "mean loss, nats", "above float32")
+    for dtype, loss in found.items():
+        difference = f"{loss - found['float32']:+.4f}" if dtype != "float32" else ""
+        table.add_row(dtype, f"{loss:.4f}", difference)
+    return table
 
 
 @app.command()

@@ -21,7 +21,7 @@ Drafters = Annotated[
         help="NAME or NAME=PATH; may be repeated. Default: all that the target has without a path.",
     ),
 ]
-Dtype = Annotated[str, typer.Option(help="auto, float32 or bfloat16.")]
+Dtype = Annotated[str, typer.Option(help="auto, float32, bfloat16 or int8.")]
 Device = Annotated[str, typer.Option(help="cpu or cuda:N.")]
 RedisUrl = Annotated[
     str | None, typer.Option(help="Use this server. Default: start an embedded one.")

@@ -79,6 +79,12 @@ class Features:
     width: int
     data: bytes
 
+    def rows_from(self, first: int, rows: int) -> Features:
+        """The part of `rows` rows from position `first` on, which must lie inside."""
+        size = 2 * self.width
+        offset = (first - self.start) * size
+        return Features(first, rows, self.width, self.data[offset : offset + rows * size])
+
 
 @dataclass(frozen=True)
 class Proposal:

@@ -6,7 +6,7 @@ Its layers, its end, whether it can run packed.
 from __future__ import annotations
 
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from outrider.models.attention import UnsupportedModelError
 
@@ -38,10 +38,18 @@ def check_supported(model: PreTrainedModel) -> None:
     Raises:
         UnsupportedModelError: naming the model's class and what it does.
     """
-    text = model.config.get_text_config()
     name = type(model).__name__
     if not model._supports_attention_backend:
         raise UnsupportedModelError(f"{name} does not use transformers' attention interface")
+    check_config(model.config.get_text_config(), name)
+
+
+def check_config(text: PreTrainedConfig, name: str) -> None:
+    """The part of `check_supported` that a configuration alone answers; `name` is for messages.
+
+    Raises:
+        UnsupportedModelError: naming the model and what it does.
+    """
     foreign = set(getattr(text, "layer_types", None) or ()) - _LAYER_TYPES
     if foreign:
         raise UnsupportedModelError(

@@ -10,9 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig, GenerationConfig
+import torch
+from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 from transformers.utils.hub import cached_file
 
+from outrider.models.attention import UnsupportedModelError
+from outrider.models.decoders import why_not_lean
+from outrider.models.family import check_config
 from outrider.models.hub import ModelSpecError, resolve
 from outrider.models.tokenizer import load_tokenizer, tokenizer_fingerprint
 
@@ -21,7 +25,8 @@ from outrider.models.tokenizer import load_tokenizer, tokenizer_fingerprint
 class ModelFacts:
     """Facts of a model directory.
 
-    Sizes in bytes, parameters as stored (a tied head counts once).
+    Sizes in bytes, parameters as stored (a tied head counts once). decoder serves it on a CPU like
+    this one: lean, generic or none; decoder_reason says why.
     """
 
     name: str
@@ -39,6 +44,8 @@ class ModelFacts:
     eos_ids: tuple[int, ...]
     chat_template: bool
     tokenizer_fingerprint: str
+    decoder: str
+    decoder_reason: str
 
 
 def fetch_from_hub(hub_id: str) -> Path:
@@ -86,6 +93,7 @@ def inspect_model(spec: str) -> ModelFacts:
         eos = config.eos_token_id
     tokenizer = load_tokenizer(str(path))
     tensors = [tensor for file in path.glob("*.safetensors") for tensor in _tensors(file)]
+    decoder, reason = _decoder(config)
     return ModelFacts(
         name=path.name if isinstance(place, Path) else place,
         path=str(path),
@@ -102,7 +110,21 @@ def inspect_model(spec: str) -> ModelFacts:
         eos_ids=() if eos is None else (eos,) if isinstance(eos, int) else tuple(sorted(eos)),
         chat_template=bool(tokenizer.chat_template),
         tokenizer_fingerprint=tokenizer_fingerprint(tokenizer),
+        decoder=decoder,
+        decoder_reason=reason,
     )
+
+
+def _decoder(config: PreTrainedConfig) -> tuple[str, str]:
+    """Which decoder serves a language model on this machine's processor, and why."""
+    try:
+        check_config(config, config.model_type)
+    except UnsupportedModelError as error:
+        return "none", str(error)
+    reason = why_not_lean(config, torch.device("cpu"), torch.float32)
+    if reason is not None:
+        return "generic", reason
+    return "lean", f"family {config.model_type}, and this processor has packed linears"
 
 
 def _has_generation(path: Path) -> bool:

@@ -19,18 +19,21 @@ class Numerics:
         dtype: of the weights, such as "float32".
         quantization: "none" where the weights are as loaded.
         kernels: which kernels compute the linears and the attention, on what.
+        self_check: "exact", "unchecked", or "inexact: " and what depends on a row's company; see
+            `outrider.models.selfcheck`.
     """
 
     weights_hash: str
     dtype: str
     quantization: str
     kernels: str
+    self_check: str = "unchecked"
 
     @property
     def fingerprint(self) -> str:
         """One string for all of it."""
-        text = "\n".join((self.weights_hash, self.dtype, self.quantization, self.kernels))
-        return hashlib.sha256(text.encode()).hexdigest()
+        parts = self.weights_hash, self.dtype, self.quantization, self.kernels, self.self_check
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def weights_hash(model: nn.Module) -> str:

@@ -15,7 +15,7 @@ from outrider.serving.channels import MAX_MESSAGE_MIB, MIB
 
 PASSWORD = re.compile(r"(?<=://)([^/@\s]*)@")
 
-Dtype = Literal["auto", "float32", "bfloat16"]
+Dtype = Literal["auto", "float32", "bfloat16", "int8"]
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$")]
 
 

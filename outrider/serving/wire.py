@@ -151,6 +151,7 @@ def numerics_to_proto(numerics: Numerics) -> types_pb2.Numerics:
         quantization=numerics.quantization,
         kernels=numerics.kernels,
         fingerprint=numerics.fingerprint,
+        self_check=numerics.self_check,
     )
 
 

@@ -35,7 +35,7 @@ TAPS = (2, 0, 1)
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
-    async with serving(prefill_chunk=16, prefill_rows=16) as it:
+    async with serving(prefill_rows=16) as it:
         yield it
 
 
@@ -191,7 +191,7 @@ async def test_rows_kept_during_a_free_run_come_before_the_next_evidence(
 async def test_feature_messages_hold_at_most_one_mebibyte() -> None:
     torch.set_num_threads(1)
     wide = tiny_llama(VOCAB, layers=1, hidden=2048)
-    async with serving(SteeredModel(wide), prefill_chunk=256, prefill_rows=512) as server:
+    async with serving(SteeredModel(wide), prefill_rows=512) as server:
         stream = server.stream()
         await stream.send(open=open_message([1] * 250, features=types_pb2.FeatureSpec(taps=[0, 1])))
         parts, evidence = await features_before_evidence(stream)

@@ -76,7 +76,7 @@ async def alone(
 @asynccontextmanager
 async def running_engine() -> AsyncIterator[Engine]:
     """The target's engine with prefill chunks small enough to be cut."""
-    engine = Engine(as_model(TARGET), EngineLimits(sessions=64, prefill_rows=8, prefill_chunk=4))
+    engine = Engine(as_model(TARGET), EngineLimits(sessions=64, prefill_rows=16))
     await engine.start()
     try:
         yield engine

@@ -36,7 +36,11 @@ def expected(reference: Reference, prompts: list[list[int]]) -> list[list[int]]:
 
 @pytest.fixture(scope="module", params=["cut", "noisy", "self"])
 def variant(request: pytest.FixtureRequest) -> Iterator[tuple[str, Cluster]]:
-    with Cluster(drafters=drafter_flags(request.param), dtype="float32") as cluster:
+    with Cluster(
+        drafters=drafter_flags(request.param),
+        dtype="float32",
+        arguments={"target": ["--no-profile"]},
+    ) as cluster:
         yield request.param, cluster
 
 

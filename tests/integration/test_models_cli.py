@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from outrider.cli.models import app
 from outrider.models import hub
 from outrider.models.inspection import inspect_model
+from outrider.models.linear import packing_available
+from outrider.models.loss import DTYPES
 from tests.tiny import save_tiny
+
+packed = pytest.mark.skipif(
+    not packing_available(torch.bfloat16, torch.device("cpu")),
+    reason="this processor has no packed linears",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +88,50 @@ def test_list_and_inspect_show_the_facts(target: Path) -> None:
     shown = run("inspect", "default")
     assert "4 query, 2 key-value" in shown
     assert inspect_model("default").tokenizer_fingerprint in shown
+
+
+@pytest.mark.parametrize(
+    ("family", "expected"),
+    [
+        ("llama", "generic: its heads are 8 wide, not a multiple of 16"),
+        ("gpt2", "generic: family gpt2 is not one of llama, mistral, qwen2, qwen3"),
+    ],
+)
+def test_inspect_says_which_decoder_serves_a_model_and_why(
+    family: str, expected: str, tmp_path: Path
+) -> None:
+    save_tiny(tmp_path / family, family)
+    assert expected in run("inspect", str(tmp_path / family))
+
+
+def test_inspect_names_what_keeps_a_model_out(tmp_path: Path) -> None:
+    save_tiny(tmp_path / "gemma", "gemma3")
+    file = tmp_path / "gemma" / "config.json"
+    config = json.loads(file.read_text())
+    config["use_bidirectional_attention"] = True
+    file.write_text(json.dumps(config))
+    assert "none: gemma3_text attends in both directions" in run("inspect", str(file.parent))
+
+
+@packed
+def test_inspect_says_lean_for_a_llama_of_wide_heads(tmp_path: Path) -> None:
+    save_tiny(tmp_path / "wide", hidden=64)
+    assert "lean: family llama" in run("inspect", str(tmp_path / "wide"))
+
+
+@packed
+def test_inspect_tells_the_loss_of_each_dtype_where_it_is_asked_to(target: Path) -> None:
+    assert "mean loss" not in run("inspect", "default")
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in run("inspect", "default", "--int8-loss").splitlines()
+    ]
+    loss = {row[0]: float(row[1]) for row in rows if row and row[0] in DTYPES}
+    above = {row[0]: row[2] for row in rows if row and row[0] in DTYPES}
+    assert set(loss) == set(DTYPES)
+    assert above["float32"] == ""
+    assert float(above["int8"]) == pytest.approx(loss["int8"] - loss["float32"], abs=2e-4)
+    assert loss["int8"] != loss["float32"]
 
 
 def test_list_of_an_empty_cache_says_how_to_fill_it(

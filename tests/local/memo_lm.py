@@ -15,35 +15,28 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from outrider.models.cache import KVCache
 from outrider.models.causal_lm import CausalLM, Hidden, Segment
 from outrider.models.numerics import Numerics
+from outrider.models.pool import KVPool, LayerShape
 from tests.tiny import tiny_model
 
 Prefix = tuple[int, ...]
 
 
-class TokenCache:
-    """`KVCache` with a token for each row."""
-
-    def __init__(self) -> None:
-        self.tokens: list[int] = []
+class TokenCache(KVCache):
+    """A cache whose keys are the tokens of its rows."""
 
     @property
-    def length(self) -> int:
-        return len(self.tokens)
+    def tokens(self) -> list[int]:
+        keys, _ = self.rows(0, torch.arange(self.length))
+        return keys[:, 0, 0].long().tolist()
 
-    @property
-    def nbytes(self) -> int:
-        return 8 * len(self.tokens)
-
-    def keep(self, length: int, rows: Sequence[int] = ()) -> None:
-        assert 0 <= length <= self.length
-        assert list(rows) == sorted(set(rows))
-        assert all(length <= row < self.length for row in rows)
-        self.tokens = self.tokens[:length] + [self.tokens[row] for row in rows]
-
-    def free(self) -> None:
-        self.tokens = []
+    def append(self, tokens: Sequence[int]) -> None:
+        rows = torch.tensor(tokens, dtype=torch.float32).view(1, -1, 1)
+        self.reserve(self.length + len(tokens))
+        self.write(0, self.length, rows, rows)
+        self.length += len(tokens)
 
 
 class MemoLM:
@@ -58,6 +51,8 @@ class MemoLM:
         self.context_length = context_length
         self.tokenizer_fingerprint = "tiny"
         self.numerics = Numerics("w", "float32", "none", "memo")
+        shape = LayerShape(heads=1, key_dim=1, value_dim=1)
+        self.pool = KVPool([shape], torch.float32, torch.device("cpu"), 4 << 20)
         self.forwards = 0
         self._sharpness = sharpness
         self._known: dict[Prefix, int] = {}
@@ -65,14 +60,14 @@ class MemoLM:
         self._lock = threading.Lock()  # an engine's thread and a drafter may share the model
 
     def new_cache(self) -> TokenCache:
-        return TokenCache()
+        return TokenCache(self.pool)
 
     def forward(self, segments: Sequence[Segment], taps: Sequence[int] = ()) -> Hidden:
         self.forwards += 1
         prefixes: list[Prefix] = []
         for segment in segments:
             cache = cast(TokenCache, segment.cache)
-            paths: list[Prefix] = [tuple(cache.tokens)]
+            paths: list[Prefix] = [tuple(cache.tokens) if cache.length else ()]
             for token, parent in zip(segment.tokens, segment.parents, strict=True):
                 paths.append((*paths[parent + 1], token))
             if max(map(len, paths)) > self.context_length:
@@ -80,7 +75,7 @@ class MemoLM:
                     f"tokens: {max(map(len, paths))} positions, limit {self.context_length}"
                 )
             prefixes += paths[1:]
-            cache.tokens += segment.tokens
+            cache.append(segment.tokens)
         with self._lock:
             self._learn([prefix for prefix in dict.fromkeys(prefixes) if prefix not in self._known])
         return Hidden(torch.tensor([[self._known[prefix]] for prefix in prefixes]), None)

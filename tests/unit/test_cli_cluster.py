@@ -188,7 +188,7 @@ def test_port_of_another_server_is_refused_before_anything_starts() -> None:
         ({"drafters": ["draft_model"]}, "drafter draft_model needs a path (draft_model=PATH)"),
         ({"target": "/no/such"}, "model '/no/such': there is no such directory or file"),
         ({"drafters": ["draft_model=/no/such"]}, "model '/no/such': there is no such directory"),
-        ({"dtype": "f16"}, "dtype: 'f16': Input should be 'auto', 'float32' or 'bfloat16'"),
+        ({"dtype": "f16"}, "dtype: 'f16': Input should be 'auto', 'float32', 'bfloat16' or 'int8'"),
         ({"device": "tpu"}, "device: 'tpu': String should match pattern"),
         ({"device": "cuda:99"}, "device 'cuda:99': this machine has"),
     ],

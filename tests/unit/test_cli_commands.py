@@ -104,6 +104,16 @@ def test_generate_sends_method_k_and_chat(address: str, fake: FakeOrchestrator) 
     assert request.sampling.temperature == 0.0
 
 
+@pytest.mark.parametrize(("quantization", "said"), [("none", False), ("int8", True)])
+def test_the_summary_says_where_the_target_is_quantised(
+    address: str, fake: FakeOrchestrator, quantization: str, said: bool
+) -> None:
+    fake.replies[-1].summary.numerics.quantization = quantization
+    done = runner.invoke(app, ["generate", "hi", "--address", address])
+    assert done.exit_code == 0
+    assert ("exact; int8 target" in done.stderr) == said
+
+
 def test_tokens_are_coloured_by_kind_below_a_legend(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

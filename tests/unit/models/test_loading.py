@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_directory_loads_with_the_logits_of_transformers(folder: Path, tmp_path: Path) -> None:
     reference = save_tiny(tmp_path, layers=3)
-    lm = load_model(str(folder))
+    lm = load_model(str(folder), dtype="float32")
     assert (lm.name, lm.layers, lm.vocab_size, lm.context_length, lm.eos_ids) == (
         "tiny",
         3,
@@ -77,7 +77,7 @@ def test_a_directory_without_weights_is_refused(folder: Path, tmp_path: Path) ->
 
 
 def test_inspection_tells_what_loading_finds(folder: Path) -> None:
-    facts, lm = inspect_model(str(folder)), load_model(str(folder))
+    facts, lm = inspect_model(str(folder)), load_model(str(folder), dtype="float32")
     assert facts.eos_ids == lm.eos_ids
     assert facts.tokenizer_fingerprint == lm.tokenizer_fingerprint
     assert (facts.layers, facts.hidden_size, facts.vocab_size) == (
@@ -93,7 +93,9 @@ def test_inspection_tells_what_loading_finds(folder: Path) -> None:
 def test_a_cut_runs_the_first_layers_of_its_target(family: str, tmp_path: Path) -> None:
     save_tiny(tmp_path / "target", family, layers=3)
     cut_model(str(tmp_path / "target"), 2, tmp_path / "cut")
-    target, draft = load_model(str(tmp_path / "target")), load_model(str(tmp_path / "cut"))
+    target, draft = (
+        load_model(str(tmp_path / name), dtype="float32") for name in ("target", "cut")
+    )
     assert draft.layers == 2
     assert draft.tokenizer_fingerprint == target.tokenizer_fingerprint
     assert draft.vocab_size == target.vocab_size
@@ -115,7 +117,7 @@ def test_a_cut_of_layers_that_are_not_there_is_refused(
 
 def test_noise_moves_the_logits_with_its_scale_and_its_seed(folder: Path, tmp_path: Path) -> None:
     def logits(place: Path) -> torch.Tensor:
-        lm = load_model(str(place))
+        lm = load_model(str(place), dtype="float32")
         return lm.logits(lm.forward([Segment.chain(lm.new_cache(), TOKENS)]).states)
 
     plain, seen = logits(folder), []

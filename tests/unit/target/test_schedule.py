@@ -2,6 +2,7 @@
 positions."""
 
 import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -9,9 +10,14 @@ import pytest
 from outrider.core.round import SamplingParams
 from outrider.core.tree import TokenTree
 from outrider.models.cache import KVCache
+from target_service.memory import Memory
+from target_service.pace import Pace
+from target_service.prefix import PrefixCache
 from target_service.schedule import AHEAD, Pass, Run, Schedule
 from target_service.session import FreeRun, Session
 from tests.tiny import small_pool
+
+SERIALS = itertools.count()
 
 
 def session(prompt: int, cached: int = 0, round_: int = 0) -> Session:
@@ -19,6 +25,7 @@ def session(prompt: int, cached: int = 0, round_: int = 0) -> Session:
         "r", list(range(prompt)), SamplingParams(temperature=0.0), KVCache(small_pool()), 1000
     )
     made.cache.length, made.round = cached, round_
+    made.serial = next(SERIALS)
     return made
 
 
@@ -32,6 +39,11 @@ def waiting(it: Session, tree: TokenTree | None = None) -> Pass:
 def running(it: Session, acknowledged: int) -> Run:
     it.free_run = FreeRun(900, frozenset(), acknowledged)
     return Run(it, it.free_run, lambda tokens: None, lambda error: None)
+
+
+def schedule_of(prefill_rows: int, blocks: int = 64, batch: int = 64) -> Schedule:
+    pool = small_pool(blocks)
+    return Schedule(Memory(pool, PrefixCache(pool, blocks)), Pace(prefill_rows), batch)
 
 
 def rows(schedule: Schedule) -> list[int]:
@@ -65,21 +77,37 @@ def test_round_behind_the_prefill_is_its_tree() -> None:
 
 
 def test_prefill_goes_on_until_its_rows_are_used_up_and_never_holds_trees_back() -> None:
-    schedule = Schedule(prefill_rows=32, prefill_chunk=16)
+    schedule = schedule_of(40)
     for _ in range(4):
         schedule.add(waiting(session(100)))
+    assert rows(schedule) == [32, 16]
     schedule.add(waiting(session(10, 9, round_=1), TokenTree.chain(9, [1, 2])))
-    assert rows(schedule) == [16, 16, 3]
+    assert rows(schedule) == [16, 3]
+
+
+def test_with_more_waiting_than_a_step_takes_each_gets_its_turn() -> None:
+    schedule = schedule_of(16, batch=2)
+    sessions = [session(10, 9, round_=1) for _ in range(3)]
+    for it in sessions:
+        schedule.add(waiting(it))
+    seen = []
+    for _ in range(3):
+        taken = [work.session for _, work in schedule.take()]
+        assert len(taken) == 2
+        for it in taken:
+            it.steps += 1
+        seen += [sessions.index(it) for it in taken]
+    assert sorted(seen) == [0, 0, 1, 1, 2, 2]
 
 
 def test_one_prefill_always_goes_on() -> None:
-    schedule = Schedule(prefill_rows=8, prefill_chunk=16)
+    schedule = schedule_of(8)
     schedule.add(waiting(session(100)))
     assert rows(schedule) == [16]
 
 
 def test_free_run_waits_where_it_is_too_far_ahead() -> None:
-    schedule = Schedule(16, 16)
+    schedule = schedule_of(16)
     it = session(10 + AHEAD, 9 + AHEAD, round_=1)
     schedule.add(running(it, acknowledged=10))
     assert rows(schedule) == []
@@ -89,7 +117,7 @@ def test_free_run_waits_where_it_is_too_far_ahead() -> None:
 
 
 def test_items_are_found_and_forgotten_by_session() -> None:
-    schedule = Schedule(16, 16)
+    schedule = schedule_of(16)
     first, second = session(4), session(4)
     item = waiting(first)
     schedule.add(item)

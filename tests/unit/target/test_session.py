@@ -28,6 +28,7 @@ def session(tree: TokenTree | None = TREE, limit: int = 20, **sampling: object) 
     """Three committed tokens, and a tree that awaits its decision."""
     made = Session("r", [1, 2, 3], SamplingParams(**sampling), RecordingCache(), limit)  # type: ignore[arg-type]
     made.tree = tree
+    made.cache.length = 2 + (len(tree) if tree else 0)
     return made
 
 
