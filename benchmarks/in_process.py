@@ -12,7 +12,8 @@ from outrider.core.round import Budget, Commit, SamplingParams
 from outrider.core.tree import TokenTree, TreeBuilder
 from outrider.drafting.ngram import NgramDrafter
 from outrider.models.causal_lm import CausalLM
-from target_service.engine import Engine, EngineLimits
+from target_service.engine import Engine
+from target_service.limits import EngineLimits
 
 GREEDY = SamplingParams(temperature=0.0)
 Propose = Callable[[Sequence[int]], TokenTree]
