@@ -60,6 +60,17 @@ sys.exit(not (2, 11) <= (major, minor) < (2, 14))
 PY
 }
 
+# The kernels' threads come from the system's OpenMP; without it they run on one.
+have_openmp() { "$VENV/bin/python" -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' 2>/dev/null; }
+
+install_openmp() {
+    if is_debian; then
+        say "installing libgomp1 with apt-get"
+        install_packages libgomp1 && return
+    fi
+    say "libgomp is missing: kernels will run on one thread"
+}
+
 install_all() {
     local pip=("$VENV/bin/python" -m pip --disable-pip-version-check install)
     [ -t 2 ] || pip+=(-qq)  # progress bars are for people
@@ -71,6 +82,7 @@ install_all() {
         say "installing $TORCH"
         "${pip[@]}" "$TORCH"
     fi
+    have_openmp || install_openmp
     say "installing outrider and its tools"
     "${pip[@]}" -e ".[dev,loadtest]"
 }

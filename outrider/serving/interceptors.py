@@ -145,5 +145,5 @@ async def _abort(context: Context, error: ServiceError) -> NoReturn:
         len(text) > MESSAGE_CHARS
     ):  # gRPC drops a status whose message is larger than a header may be
         text = f"{text[: MESSAGE_CHARS // 2]} ... {text[-MESSAGE_CHARS // 3 :]}"
-    await context.abort(error.code, text, error.trailing_metadata)
+    await context.abort(grpc.StatusCode[error.code], text, error.trailing_metadata)
     raise AssertionError("abort returns never")

@@ -11,18 +11,16 @@ part in it. A row sees the cached rows up to `past` and, of its own tree, the ro
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
+from outrider.core.compiled import fused, fused_inline, parallel
 from outrider.models.lean.lanes import WIDTH, add_product, load_lanes, store_lanes, zero_lanes
 from outrider.models.lean.rows import mean_square
-from outrider.models.lean.vector import FLAGS, exponential, load, store_row
+from outrider.models.lean.vector import exponential, load, store_row
 from outrider.models.pool import BLOCK
 
-TILE = 8
-"""Rows of a segment that go over the keys together."""
 
-
-@njit(inline="always", **FLAGS)
+@fused_inline
 def head_row(source, start, dim, scale, bias, norm, eps, cos, sin, factor, out):
     """One head of one row: scale and bias of the linear, norm where there is one, rotation."""
     for i in range(dim):
@@ -41,7 +39,7 @@ def head_row(source, start, dim, scale, bias, norm, eps, cos, sin, factor, out):
         out[half + i] = np.float32(high * cos[i] + low * sin[i]) * factor
 
 
-@njit(parallel=True, **FLAGS)
+@parallel
 def rotate_and_write(
     qkv,
     scales,
@@ -116,7 +114,7 @@ def rotate_and_write(
             store_row(values, kept[base : base + dim])
 
 
-@njit(parallel=True, **FLAGS)
+@parallel
 def attend(
     queries, pool, first, kv_heads, dim, tables, tiles, segment, begin, past, path_start, path, out
 ):
@@ -190,14 +188,14 @@ def attend(
                     out[row, (head * groups + group) * dim + i] = sums[line * dim + i] * inverse
 
 
-@njit(**FLAGS)
+@fused
 def _widen(kept, start, out):
     """A block's keys or values of one head as float32, in their order."""
     for i in range(0, out.size, WIDTH):
         store_lanes(out, i, load_lanes(kept, start + i))
 
 
-@njit(**FLAGS)
+@fused
 def _score(queries, start, dim, keys, scores, at):
     """scores[at : at + BLOCK] = queries[start : start + dim] times keys [dim * BLOCK], dimension by
     dimension."""
@@ -211,7 +209,7 @@ def _score(queries, start, dim, keys, scores, at):
     _store_four(scores, at, a, b, c, d)
 
 
-@njit(**FLAGS)
+@fused
 def _score_two(queries, start, dim, keys, scores, at, apart):
     """`_score` for two heads that share their keys; their scores lie `apart`."""
     a, b, c, d = zero_lanes(), zero_lanes(), zero_lanes(), zero_lanes()
@@ -228,7 +226,7 @@ def _score_two(queries, start, dim, keys, scores, at, apart):
     _store_four(scores, at + apart, e, f, g, h)
 
 
-@njit(**FLAGS)
+@fused
 def _weigh(scores):
     """Scores [n] become exp(score - greatest)."""
     greatest = scores[0]
@@ -238,7 +236,7 @@ def _weigh(scores):
         scores[i] = exponential(np.float32(scores[i] - greatest))
 
 
-@njit(**FLAGS)
+@fused
 def _add_all(weights, at, apart, groups, values, first, count, dim, sums, totals, line):
     """For each head that shares the values [BLOCK * dim]: sums[line * dim :] += weights[at : at +
     count] times the values from key `first` on, key by key, and totals[line] += the weights. The
@@ -277,7 +275,7 @@ def _add_all(weights, at, apart, groups, values, first, count, dim, sums, totals
         at += apart
 
 
-@njit(**FLAGS)
+@fused
 def _store_four(out, at, a, b, c, d):
     store_lanes(out, at, a)
     store_lanes(out, at + WIDTH, b)
@@ -285,7 +283,7 @@ def _store_four(out, at, a, b, c, d):
     store_lanes(out, at + 3 * WIDTH, d)
 
 
-@njit(parallel=True, **FLAGS)
+@parallel
 def store_rows(values, out, scales):
     """Rows of float32 as the next linear wants them."""
     for row in prange(values.shape[0]):

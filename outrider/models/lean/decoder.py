@@ -26,11 +26,11 @@ from outrider.models.lean.linear import Array, Dense, Int8, Linear
 from outrider.models.lean.plan import plan
 from outrider.models.lean.rotary import Rotary
 from outrider.models.lean.rows import add_norm, gated
+from outrider.models.lean.threads import take_threads
 from outrider.models.numerics import kernel_set
 from outrider.models.pool import LayerShape
 from outrider.models.segment import Segment
 
-_MOST_THREADS: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
 LEAST = 4
 """Rows of a product; fewer are padded, since one or two take other kernels."""
 
@@ -107,8 +107,7 @@ class LeanDecoder:
         self, segments: Sequence[Segment], taps: Sequence[int]
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """See `outrider.models.causal_lm.Decoder`; everything is float32."""
-        # As many threads as torch; the number belongs to the thread that calls.
-        numba.set_num_threads(min(torch.get_num_threads(), _MOST_THREADS))
+        take_threads()
         tokens = torch.tensor([token for segment in segments for token in segment.tokens])
         x, rows = self._embedding[tokens].float().numpy(), len(tokens)
         plan_, pool = plan(segments), segments[0].cache.pool

@@ -9,15 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from outrider.models.lean.vector import FLAGS, exponential, load, store_row
+from outrider.core.compiled import fused_inline, parallel
+from outrider.models.lean.vector import exponential, load, store_row
 
 Array = np.ndarray[Any, Any]
 LANES = 16
 
 
-@njit(inline="always", **FLAGS)
+@fused_inline
 def mean_square(values):
     """Mean of squares, added in 16 lanes and these in order."""
     lanes = np.zeros(LANES, np.float32)
@@ -34,7 +35,7 @@ def mean_square(values):
     return np.float32(total / np.float32(values.shape[0]))
 
 
-@njit(parallel=True, **FLAGS)
+@parallel
 def add_norm(x, delta, delta_scale, weight, eps, out, out_scale):
     """x += delta (none where it has no rows); out = RMS norm of x, times weight.
 
@@ -54,7 +55,7 @@ def add_norm(x, delta, delta_scale, weight, eps, out, out_scale):
         out_scale[row] = store_row(normed, out[row])
 
 
-@njit(parallel=True, **FLAGS)
+@parallel
 def gated(gate_up, scale, out, out_scale):
     """out = silu(gate) * up.
 

@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic, overload
 
-FLAGS: dict[str, Any] = {"fastmath": {"contract"}, "nogil": True, "cache": True}
-"""Flags of every kernel. Products and sums may fuse, but sums keep their order: a row then has the
-same bits whatever is computed beside it."""
+from outrider.core.compiled import fused_inline
 
 _MAGIC = np.float32(12582912.0)  # 1.5 * 2^23: adding it leaves the nearest integer in the low bits
 _MAGIC_BITS = np.int32(0x4B400000)
@@ -45,13 +43,13 @@ def as_bits(typingctx: Any, value: Any) -> Any:
     return types.int32(types.float32), codegen
 
 
-@njit(inline="always", **FLAGS)
+@fused_inline
 def nearest(x):
     """The integer nearest to a float32 of magnitude below 2^22, ties to even, as int32."""
     return np.int32(as_bits(np.float32(x + _MAGIC)) - _MAGIC_BITS)
 
 
-@njit(inline="always", **FLAGS)
+@fused_inline
 def exponential(x):
     """exp(x) in float32 for x from -87 (below: as there) to 88, within 2 units in the last place.
 
@@ -85,7 +83,7 @@ def _load(values, index):
     return lambda values, index: np.float32(values[index])
 
 
-@njit(inline="always", **FLAGS)
+@fused_inline
 def to_bfloat16(x):
     """The bfloat16 nearest to a finite float32, ties to even, as uint16."""
     bits = as_bits(np.float32(x))

@@ -13,6 +13,7 @@ from outrider.models.attention import UnsupportedModelError
 from outrider.models.causal_lm import CausalLM, Segment
 from outrider.models.decoders import LEAN_FAMILIES
 from tests.tiny import FAMILIES, FINGERPRINT, tiny, tiny_model
+from tests.unit.models.histories import LENGTHS, SEEDS, History, text_of
 from tests.unit.models.trees import Case, cases
 
 VOCAB = 64
@@ -77,6 +78,38 @@ def test_every_row_equals_its_path_alone_before_and_after_a_compaction(
     for row, (case, path) in enumerate(zip(batch, kept, strict=True)):
         expected = alone(reference, [*case.sequence(path[-1]), 3])
         assert (logits[row] - expected).abs().max() < TOLERANCE
+
+
+def check_a_history(pair: tuple[PreTrainedModel, CausalLM], data: st.DataObject) -> None:
+    """A random tree in random company, behind a cache with a random history."""
+    reference, lm = pair
+    text, length = text_of(data.draw(st.sampled_from(SEEDS))), data.draw(st.sampled_from(LENGTHS))
+    history = History(lm, data.draw, text, length)
+    cache = history.run()
+    case = data.draw(cases(VOCAB, contexts=(0,)))
+    pack, first = history.beside(Segment(cache, case.tokens, case.parents, case.tree_exact))
+    logits = lm.logits(lm.forward(pack).states)
+    for node in range(len(case.tokens)):
+        expected = alone(reference, [*text[:length], *case.sequence(node)])
+        assert (logits[first + node] - expected).abs().max() < TOLERANCE
+
+
+@settings(slow, max_examples=6)
+@given(data=st.data())
+def test_every_row_equals_its_path_alone_whatever_its_cache_went_through(
+    pair: tuple[PreTrainedModel, CausalLM], data: st.DataObject
+) -> None:
+    check_a_history(pair, data)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+@settings(slow, max_examples=300)
+@given(data=st.data())
+def test_every_row_equals_its_path_alone_after_many_histories(
+    pair: tuple[PreTrainedModel, CausalLM], data: st.DataObject
+) -> None:
+    check_a_history(pair, data)
 
 
 def test_taps_are_the_inputs_of_the_layers_and_the_final_state(
