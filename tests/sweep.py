@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -204,6 +206,7 @@ def _run_cells(
 def _references(
     reference: Reference, sets: dict[str, list[list[int]]], progress: Progress
 ) -> dict[str, Any]:
+    torch.set_num_threads(os.cpu_count() or 1)  # nothing else runs yet
     task = progress.add_task("transformers", total=sum(map(len, sets.values())))
     expected: dict[str, list[list[int]]] = {}
     for name, prompts in sets.items():

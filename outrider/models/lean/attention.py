@@ -13,10 +13,10 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from outrider.core.compiled import fused, fused_inline, parallel
-from outrider.models.lean.lanes import WIDTH, add_product, load_lanes, store_lanes, zero_lanes
+from outrider.core.compiled import fused_inline, parallel
 from outrider.models.lean.rows import mean_square
-from outrider.models.lean.vector import exponential, load, store_row
+from outrider.models.lean.tiles import add_all, score, score_two, weigh, widen
+from outrider.models.lean.vector import load, store_row
 from outrider.models.pool import BLOCK
 
 
@@ -142,15 +142,15 @@ def attend(
         sums = np.zeros((high - low) * groups * dim, np.float32)
         tile = np.empty(BLOCK * dim, np.float32)
         for index in range(since // BLOCK, blocks):
-            _widen(pool[table[index]], first + head * dim * BLOCK, tile)
+            widen(pool[table[index]], first + head * dim * BLOCK, tile)
             for row in range(low, high):
                 if index * BLOCK < past[row] or path_start[row + 1] > path_start[row]:
                     start, at = head * groups * dim, (row - low) * groups * length + index * BLOCK
                     for _ in range(groups // 2):
-                        _score_two(queries[row], start, dim, tile, scores, at, length)
+                        score_two(queries[row], start, dim, tile, scores, at, length)
                         start, at = start + 2 * dim, at + 2 * length
                     if groups % 2:
-                        _score(queries[row], start, dim, tile, scores, at)
+                        score(queries[row], start, dim, tile, scores, at)
         for row in range(low, high):
             extra = path_start[row + 1] - path_start[row]
             for group in range(groups):
@@ -158,17 +158,17 @@ def attend(
                 own = scores[line * length : (line + 1) * length]
                 for i in range(extra):
                     own[past[row] + i] = own[path[path_start[row] + i]]
-                _weigh(own[begin[row] : past[row] + extra])
+                weigh(own[begin[row] : past[row] + extra])
         values_first = first + (kv_heads * dim + head * dim) * BLOCK
         for index in range(since // BLOCK, blocks):
-            _widen(pool[table[index]], values_first, tile)
+            widen(pool[table[index]], values_first, tile)
             for row in range(low, high):
                 from_ = max(begin[row] - index * BLOCK, 0)
                 count = min(past[row] - index * BLOCK, BLOCK) - from_
                 at = (row - low) * groups * length
                 if count > 0:
                     key = at + index * BLOCK + from_
-                    _add_all(
+                    add_all(
                         *(scores, key, length, groups, tile, from_, count, dim),
                         *(sums, totals, (row - low) * groups),
                     )
@@ -176,7 +176,7 @@ def attend(
                     place = path[i] - index * BLOCK
                     if 0 <= place < BLOCK:
                         key = at + past[row] + i - path_start[row]
-                        _add_all(
+                        add_all(
                             *(scores, key, length, groups, tile, place, 1, dim),
                             *(sums, totals, (row - low) * groups),
                         )
@@ -186,105 +186,3 @@ def attend(
                 inverse = np.float32(1.0) / totals[line]
                 for i in range(dim):
                     out[row, (head * groups + group) * dim + i] = sums[line * dim + i] * inverse
-
-
-@fused
-def _widen(kept, start, out):
-    """A block's keys or values of one head as float32, in their order."""
-    for i in range(0, out.size, WIDTH):
-        store_lanes(out, i, load_lanes(kept, start + i))
-
-
-@fused
-def _score(queries, start, dim, keys, scores, at):
-    """scores[at : at + BLOCK] = queries[start : start + dim] times keys [dim * BLOCK], dimension by
-    dimension."""
-    a, b, c, d = zero_lanes(), zero_lanes(), zero_lanes(), zero_lanes()
-    for i in range(dim):
-        query, key = queries[start + i], i * BLOCK
-        a = add_product(query, load_lanes(keys, key), a)
-        b = add_product(query, load_lanes(keys, key + WIDTH), b)
-        c = add_product(query, load_lanes(keys, key + 2 * WIDTH), c)
-        d = add_product(query, load_lanes(keys, key + 3 * WIDTH), d)
-    _store_four(scores, at, a, b, c, d)
-
-
-@fused
-def _score_two(queries, start, dim, keys, scores, at, apart):
-    """`_score` for two heads that share their keys; their scores lie `apart`."""
-    a, b, c, d = zero_lanes(), zero_lanes(), zero_lanes(), zero_lanes()
-    e, f, g, h = zero_lanes(), zero_lanes(), zero_lanes(), zero_lanes()
-    for i in range(dim):
-        one, two, key = queries[start + i], queries[start + dim + i], i * BLOCK
-        p, q = load_lanes(keys, key), load_lanes(keys, key + WIDTH)
-        r, s = load_lanes(keys, key + 2 * WIDTH), load_lanes(keys, key + 3 * WIDTH)
-        a, e = add_product(one, p, a), add_product(two, p, e)
-        b, f = add_product(one, q, b), add_product(two, q, f)
-        c, g = add_product(one, r, c), add_product(two, r, g)
-        d, h = add_product(one, s, d), add_product(two, s, h)
-    _store_four(scores, at, a, b, c, d)
-    _store_four(scores, at + apart, e, f, g, h)
-
-
-@fused
-def _weigh(scores):
-    """Scores [n] become exp(score - greatest)."""
-    greatest = scores[0]
-    for i in range(scores.shape[0]):
-        greatest = max(greatest, scores[i])
-    for i in range(scores.shape[0]):
-        scores[i] = exponential(np.float32(scores[i] - greatest))
-
-
-@fused
-def _add_all(weights, at, apart, groups, values, first, count, dim, sums, totals, line):
-    """For each head that shares the values [BLOCK * dim]: sums[line * dim :] += weights[at : at +
-    count] times the values from key `first` on, key by key, and totals[line] += the weights. The
-    heads' weights lie `apart`."""
-    for group in range(groups):
-        start = (line + group) * dim
-        total = totals[line + group]
-        column = 0
-        while column + 4 * WIDTH <= dim:
-            to = start + column
-            a, b = load_lanes(sums, to), load_lanes(sums, to + WIDTH)
-            c, d = load_lanes(sums, to + 2 * WIDTH), load_lanes(sums, to + 3 * WIDTH)
-            whole = np.float32(0.0) if column else total
-            for i in range(count):
-                weight, value = weights[at + i], (first + i) * dim + column
-                whole += weight
-                a = add_product(weight, load_lanes(values, value), a)
-                b = add_product(weight, load_lanes(values, value + WIDTH), b)
-                c = add_product(weight, load_lanes(values, value + 2 * WIDTH), c)
-                d = add_product(weight, load_lanes(values, value + 3 * WIDTH), d)
-            if column == 0:
-                totals[line + group] = whole
-            _store_four(sums, to, a, b, c, d)
-            column += 4 * WIDTH
-        while column < dim:
-            a = load_lanes(sums, start + column)
-            whole = total
-            for i in range(count):
-                weight = weights[at + i]
-                whole += weight
-                a = add_product(weight, load_lanes(values, (first + i) * dim + column), a)
-            if column == 0:
-                totals[line + group] = whole
-            store_lanes(sums, start + column, a)
-            column += WIDTH
-        at += apart
-
-
-@fused
-def _store_four(out, at, a, b, c, d):
-    store_lanes(out, at, a)
-    store_lanes(out, at + WIDTH, b)
-    store_lanes(out, at + 2 * WIDTH, c)
-    store_lanes(out, at + 3 * WIDTH, d)
-
-
-@parallel
-def store_rows(values, out, scales):
-    """Rows of float32 as the next linear wants them."""
-    for row in prange(values.shape[0]):
-        scales[row] = store_row(values[row], out[row])

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from outrider.models.lean.attention import attend, rotate_and_write, store_rows
+from outrider.models.lean.attention import attend, rotate_and_write
 from outrider.models.lean.linear import Array, Dense, Int8, Linear
 from outrider.models.lean.plan import plan
 from outrider.models.lean.rotary import Rotary
-from outrider.models.lean.rows import add_norm, gated
+from outrider.models.lean.rows import add_norm, gated, store_rows
 from outrider.models.lean.threads import take_threads
 from outrider.models.numerics import kernel_set
 from outrider.models.pool import LayerShape

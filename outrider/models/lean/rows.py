@@ -71,3 +71,10 @@ def gated(gate_up, scale, out, out_scale):
             u = np.float32(load(up, i) * factor)
             product[i] = g * u / (np.float32(1.0) + exponential(min(-g, np.float32(87.0))))
         out_scale[row] = store_row(product, out[row])
+
+
+@parallel
+def store_rows(values, out, scales):
+    """Rows of float32 as the next linear wants them."""
+    for row in prange(values.shape[0]):
+        scales[row] = store_row(values[row], out[row])
