@@ -149,7 +149,7 @@ def test_the_bits_of_a_row_do_not_depend_on_how_the_pack_was_made(dtype: str, lm
         assert torch.equal(torch.cat(found), expected), f"{size} rows at once"
 
 
-def test_an_exact_tree_has_the_bits_of_its_paths_and_a_masked_one_need_not(lm: CausalLM) -> None:
+def test_a_tree_has_the_bits_of_its_paths(lm: CausalLM) -> None:
     rng = random.Random(6)
     context = [rng.randrange(lm.vocab_size) for _ in range(120)]
     tokens = [rng.randrange(lm.vocab_size) for _ in range(16)]
@@ -170,10 +170,9 @@ def test_an_exact_tree_has_the_bits_of_its_paths_and_a_masked_one_need_not(lm: C
         lm.forward([Segment.chain(cache, context)])
         alone = lm.logits(lm.forward([Segment.chain(cache, [tokens[row] for row in path])]).states)
         assert torch.equal(exact[path], alone)
-    assert (exact - masked).abs().max() < 1e-3
-    assert not torch.equal(
-        exact, masked
-    )  # the negative control: masked keys in between change the bits
+    # The lean decoder walks a row's own keys in any case; the generic one, which does not when it
+    # need not, is the negative control of the tests of bits.
+    assert torch.equal(exact, masked)
 
 
 def test_the_default_draft_loads_and_generates(lm: CausalLM, prompts: list[list[int]]) -> None:
