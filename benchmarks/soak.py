@@ -87,7 +87,8 @@ class Soak:
 
 
 def live_sessions(cluster: Cluster) -> dict[str, int]:
-    """Sessions and requests that each service still counts as open."""
+    """Sessions and requests that each service still counts as open, and blocks of the target's KV
+    memory that neither a session nor a past text accounts for once there are no sessions."""
     with connect_blocking(cluster.target_address) as channel:
         target = target_pb2_grpc.TargetStub(channel).GetInfo(  # type: ignore[no-untyped-call]
             target_pb2.TargetInfoRequest(), timeout=INFO_S
@@ -102,6 +103,7 @@ def live_sessions(cluster: Cluster) -> dict[str, int]:
         "target": target.live_sessions,
         "draft": draft.live_sessions,
         "orchestrator": requests,
+        "kv blocks astray": target.kv_memory.blocks_used - target.kv_memory.blocks_kept,
     }
 
 

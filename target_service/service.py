@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
+from outrider.models.pool import BLOCK
 from outrider.serving.errors import InvalidArgument
 from outrider.serving.wire import (
     check_range,
@@ -16,6 +17,7 @@ from outrider.serving.wire import (
 from outrider.v1 import target_pb2, target_pb2_grpc, types_pb2
 from target_service.conversation import Conversation, Inbox
 from target_service.engine import Engine
+from target_service.memory import Memory
 from target_service.session import FeatureRequest, Session
 from target_service.settings import TargetSettings
 
@@ -96,6 +98,7 @@ class TargetService(target_pb2_grpc.TargetServicer):
                 target_pb2.PassTime(rows=p.rows, context=p.context, forward_us=p.forward_us)
                 for p in self._profile
             ],
+            kv_memory=_kv_memory(self._engine.memory),
         )
 
     def _open(self, message: target_pb2.TargetOpen) -> Session:
@@ -123,3 +126,16 @@ class TargetService(target_pb2_grpc.TargetServicer):
         return self._engine.open(
             message.request_id, message.prompt_ids, sampling, message.max_tokens, features
         )
+
+
+def _kv_memory(memory: Memory) -> target_pb2.KvMemory:
+    prefix = memory.prefix
+    return target_pb2.KvMemory(
+        block_tokens=BLOCK,
+        blocks=memory.pool.size,
+        blocks_used=memory.pool.used,
+        blocks_kept=prefix.blocks,
+        prompt_tokens=prefix.asked_rows,
+        prompt_tokens_found=prefix.found_rows,
+        sessions_forgotten=memory.sessions_forgotten,
+    )

@@ -60,10 +60,12 @@ async def test_with_too_little_memory_for_all_every_text_is_whole() -> None:
         texts = await asyncio.gather(*(generated(server, prompt, 120) for prompt in prompts))
         for prompt, text in zip(prompts, texts, strict=True):
             assert text == greedy(prompt, len(text))
-        memory = server.engine.memory
-        assert memory.sessions_forgotten > 0
         assert await server.live(0)
-        assert memory.pool.used == memory.prefix.blocks
+        memory = (await server.info()).kv_memory
+        assert (memory.block_tokens, memory.blocks) == (BLOCK, 8)
+        assert memory.sessions_forgotten > 0
+        assert memory.blocks_used == memory.blocks_kept > 0
+        assert memory.prompt_tokens == sum(map(len, prompts)) + 2  # the warm-up's two
 
 
 async def test_a_text_that_would_never_fit_is_refused_by_its_size() -> None:
