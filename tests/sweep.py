@@ -31,6 +31,7 @@ from outrider.cli import provenance
 from outrider.cli.cluster import Cluster
 from tests import prompts as own
 from tests.greedy import Reference, drafter_flags, run
+from tests.references import KeptReferences
 
 FOLDER = Path(__file__).parent / "results"
 LOG, SUMMARY = FOLDER / "sweep.jsonl", FOLDER / "sweep.json"
@@ -207,12 +208,13 @@ def _references(
     reference: Reference, sets: dict[str, list[list[int]]], progress: Progress
 ) -> dict[str, Any]:
     torch.set_num_threads(os.cpu_count() or 1)  # nothing else runs yet
+    kept = KeptReferences(reference, FOLDER / "references.jsonl")
     task = progress.add_task("transformers", total=sum(map(len, sets.values())))
     expected: dict[str, list[list[int]]] = {}
     for name, prompts in sets.items():
         expected[name] = []
         for prompt in prompts:
-            expected[name].append(reference.generate(prompt))
+            expected[name].append(kept.generate(prompt))
             progress.advance(task)
     return expected
 
