@@ -38,8 +38,11 @@ def command_line(argv: Sequence[str]) -> str:
     return shlex.join(shown)
 
 
+RESULTS = ("benchmarks/results", "tests/results")
+
+
 def commit() -> str | None:
-    """Commit of the source tree, with -dirty behind it where files differ.
+    """Commit of the source tree, with -dirty behind it where files differ, stored results apart.
 
     None outside a source tree.
     """
@@ -47,7 +50,8 @@ def commit() -> str | None:
     if not (root / ".git").exists():
         return None
     head = _git(root, "rev-parse", "HEAD")
-    if head and _git(root, "status", "--porcelain", "--untracked-files=no"):
+    sources = ("--", ".", *(f":!{folder}" for folder in RESULTS))
+    if head and _git(root, "status", "--porcelain", "--untracked-files=no", *sources):
         return f"{head}-dirty"
     return head
 
