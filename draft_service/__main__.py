@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from draft_service.drafters.registry import build_drafter
-from draft_service.drafters.setup import Setup
+from draft_service.drafters.setup import Setup, Vocabulary
 from draft_service.engine import DraftEngine
 from draft_service.service import DraftService
 from draft_service.settings import DraftSettings
 from draft_service.vocabulary import vocabulary_of
+from outrider.drafting.base import Drafter
 from outrider.drafting.specs import DrafterRefused
 from outrider.models.attention import UnsupportedModelError
 from outrider.models.hub import ModelSpecError
@@ -25,17 +27,23 @@ def main() -> int:
     """Builds the drafters and serves them until SIGTERM; 1 where one of them is refused."""
     settings = DraftSettings.from_args(sys.argv[1:])
     configure(settings.log_level)
-    try:
-        vocabulary = vocabulary_of(settings.target)
-        setup = Setup(
-            settings.target, vocabulary, settings.dtype, settings.device, settings.threads
+    # One thread computes, from the beginning: a second team of OpenMP's would slow the first.
+    with ThreadPoolExecutor(1, thread_name_prefix="draft") as thread:
+        try:
+            vocabulary, drafters = thread.submit(_prepared, settings).result()
+        except (DrafterRefused, ModelSpecError, UnsupportedModelError) as error:
+            logger.error("draft service cannot serve: %s", error)
+            return 1
+        engine = DraftEngine(
+            {drafter.method: drafter for drafter in drafters}, settings.limits, thread
         )
-        drafters = [build_drafter(spec, setup) for spec in settings.drafter_specs]
-    except (DrafterRefused, ModelSpecError, UnsupportedModelError) as error:
-        logger.error("draft service cannot serve: %s", error)
-        return 1
-    engine = DraftEngine({drafter.method: drafter for drafter in drafters}, settings.limits)
-    return asyncio.run(serve(settings, DraftService(engine, vocabulary)))
+        return asyncio.run(serve(settings, DraftService(engine, vocabulary)))
+
+
+def _prepared(settings: DraftSettings) -> tuple[Vocabulary, list[Drafter]]:
+    vocabulary = vocabulary_of(settings.target)
+    setup = Setup(settings.target, vocabulary, settings.dtype, settings.device, settings.threads)
+    return vocabulary, [build_drafter(spec, setup) for spec in settings.drafter_specs]
 
 
 if __name__ == "__main__":

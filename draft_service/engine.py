@@ -53,7 +53,12 @@ class DraftEngine:
     working for.
     """
 
-    def __init__(self, drafters: Mapping[str, Drafter], limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        drafters: Mapping[str, Drafter],
+        limits: Limits | None = None,
+        thread: ThreadPoolExecutor | None = None,
+    ) -> None:
         self.drafters = drafters
         self.limits = limits or Limits()
         self.sessions_total = 0
@@ -61,7 +66,7 @@ class DraftEngine:
         self._closing: set[Session] = set()
         self._prefilling: deque[Session] = deque()
         self._work = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="draft")
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="draft")
         self._task: asyncio.Task[None] | None = None
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 from outrider.models.attention import UnsupportedModelError
 from outrider.models.causal_lm import CausalLM
@@ -25,25 +26,32 @@ def main() -> int:
     """Loads the model and serves it until SIGTERM; 1 where it cannot be served."""
     settings = TargetSettings.from_args(sys.argv[1:])
     configure(settings.log_level)
-    try:
-        model = checked(
-            load_model(
-                settings.model,
-                dtype=settings.dtype,
-                device=settings.device,
-                threads=settings.threads,
-                kv_bytes=settings.kv_cache_mib << 20,
-            )
+    # OpenMP keeps a team for each thread that computes, and two teams on the same cores make every
+    # parallel loop wait; so the thread that computes later does everything before, too.
+    with ThreadPoolExecutor(1, thread_name_prefix="engine") as thread:
+        try:
+            model, times = thread.submit(_prepared, settings).result()
+        except (ModelSpecError, UnsupportedModelError) as error:
+            logger.error("target service cannot serve: %s", error)
+            return 1
+        engine = Engine(model, settings.engine_limits, thread)
+        return asyncio.run(_serve(engine, settings, times))
+
+
+def _prepared(settings: TargetSettings) -> tuple[CausalLM, list[PassTime]]:
+    model = checked(
+        load_model(
+            settings.model,
+            dtype=settings.dtype,
+            device=settings.device,
+            threads=settings.threads,
+            kv_bytes=settings.kv_cache_mib << 20,
         )
-    except (ModelSpecError, UnsupportedModelError) as error:
-        logger.error("target service cannot serve: %s", error)
-        return 1
-    times = profile(model) if settings.profile else []
-    return asyncio.run(_serve(model, settings, times))
+    )
+    return model, profile(model) if settings.profile else []
 
 
-async def _serve(model: CausalLM, settings: TargetSettings, times: list[PassTime]) -> int:
-    engine = Engine(model, settings.engine_limits)
+async def _serve(engine: Engine, settings: TargetSettings, times: list[PassTime]) -> int:
     return await serve(settings, TargetService(engine, settings, times))
 
 

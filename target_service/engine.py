@@ -30,7 +30,9 @@ Found = tuple[Outcome, StepResult] | BaseException
 class Engine:
     """Runs sessions' passes and free runs. Everything but the forward happens on the event loop."""
 
-    def __init__(self, model: CausalLM, limits: EngineLimits) -> None:
+    def __init__(
+        self, model: CausalLM, limits: EngineLimits, thread: ThreadPoolExecutor | None = None
+    ) -> None:
         self.model = model
         self.limits = limits
         self.sessions_total = 0
@@ -39,7 +41,7 @@ class Engine:
         self._pace = Pace(limits.prefill_rows)
         self._schedule = Schedule(self.memory, self._pace, limits.batch)
         self._wake = asyncio.Event()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="engine")
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="engine")
         self._task: asyncio.Task[None] | None = None
         self._last_rows = 0
         self._computing: set[int] = set()
