@@ -1,5 +1,4 @@
-"""The engine: packs what waits into one forward after the other; the loop schedules, a thread
-computes."""
+"""Packs what waits into one forward after the other: the loop schedules, a thread computes."""
 
 from __future__ import annotations
 
@@ -161,10 +160,10 @@ class Engine:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
-            works = [work for _, work in taken]
-            for work in works:
+            for _, work in taken:
                 work.session.busy = True
                 work.session.steps += 1
+            works = [work for _, work in taken]
             self._computing = {id(work.session) for work in works}
             started = time.perf_counter()
             all_found = await self._run(works)
@@ -228,12 +227,11 @@ class Engine:
 
     def _extend_run(self, item: Run, outcome: Outcome, step: StepResult) -> None:
         session, state, token = item.session, item.state, outcome.samples[0]
-        queue_us = max(0, int((step.started - item.ready_since) * 1e6))
+        times = max(0, int((step.started - item.ready_since) * 1e6)), step.forward_us
         session.tokens.append(token)
         item.ready_since = time.perf_counter()
         if outcome.features is not None:
             session.kept_features.append(outcome.features)
-        times = queue_us, step.forward_us
         if state.halted or token in state.stop_ids or session.base_len >= state.end:
             self._end_run(item, (token,), times)
         else:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from outrider.models.cache import blocks_for
 from outrider.models.pool import KVPool
 from target_service.prefix import PrefixCache
@@ -22,11 +20,6 @@ class Memory:
         self.prefix = prefix
         self.sessions_forgotten = 0
         self._sessions: dict[int, Session] = {}
-
-    @property
-    def sessions(self) -> Iterable[Session]:
-        """Those open now, oldest first."""
-        return self._sessions.values()
 
     def __len__(self) -> int:
         return len(self._sessions)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from outrider.models import attention
+from outrider.models import interface
 from outrider.models.attention import BATCH, Batch, Piece, chain_pieces
 from outrider.models.cache import KVCache
 from outrider.models.family import blocks_of
@@ -56,8 +56,8 @@ class GenericDecoder:
     name = "generic"
 
     def __init__(self, model: PreTrainedModel, quantised: bool = False) -> None:
-        attention.register()
-        model.set_attn_implementation(attention.NAME)
+        interface.register()
+        model.set_attn_implementation(interface.NAME)
         text = model.config.get_text_config()
         self.device: torch.device = model.device
         self._groups = text.num_attention_heads // (
