@@ -27,12 +27,10 @@ from outrider.models.lean.plan import plan
 from outrider.models.lean.rotary import Rotary
 from outrider.models.lean.rows import add_norm, gated, store_rows
 from outrider.models.lean.threads import take_threads
+from outrider.models.linear import padded
 from outrider.models.numerics import kernel_set
 from outrider.models.pool import LayerShape
 from outrider.models.segment import Segment
-
-LEAST = 4
-"""Rows of a product; fewer are padded, since one or two take other kernels."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,8 @@ class _Wide:
     """Rows of one width on their way into a linear, as array and tensor, with their scales."""
 
     def __init__(self, rows: int, width: int, kind: torch.dtype) -> None:
-        padded = rows if kind == torch.int8 else max(rows, LEAST)
-        self.tensor = torch.zeros(padded, width, dtype=torch.uint8 if kind == torch.int8 else kind)
+        height = rows if kind == torch.int8 else padded(rows)
+        self.tensor = torch.zeros(height, width, dtype=torch.uint8 if kind == torch.int8 else kind)
         view = self.tensor.view(torch.uint16) if kind == torch.bfloat16 else self.tensor
         self.array = view.numpy()[:rows]
         self.scales = np.ones(rows, np.float32)
