@@ -2,10 +2,10 @@
 
     python -m benchmarks.spec_bench QUESTIONS [--out FILE]
 
-QUESTIONS is Spec-Bench's data/spec_bench/question.jsonl (hemingkx/Spec-Bench, Apache-2.0). Taken are
-first turns of at most 700 tokens in the default target's chat format, per group those whose
-question_id has the least SHA-256; no drafter is trained on any prompt of the file. The category of a
-line is its task group, `task` what Spec-Bench calls it.
+QUESTIONS is Spec-Bench's data/spec_bench/question.jsonl (hemingkx/Spec-Bench, Apache-2.0).
+Taken are first turns of at most 700 tokens in the default target's chat format, per group those
+whose question_id has the least SHA-256; no drafter is trained on any prompt of the file. The
+category of a line is its task group, `task` what Spec-Bench calls it.
 """
 
 from __future__ import annotations
