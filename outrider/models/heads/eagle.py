@@ -13,6 +13,8 @@ state itself. Row i pairs feature i with token i + 1 and predicts token i + 2.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -141,6 +143,15 @@ class EagleHead(nn.Module):
         return out
 
 
+class Attends(Protocol):
+    """Attention: what a query sees is its own matter."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """query [batch, heads, rows, dim], key and value alike with their heads -> [batch, rows,
+        heads * dim]."""
+        ...
+
+
 class Memory:
     """Keys and values of the steps so far, each [batch, heads, rows, dim]."""
 
@@ -195,7 +206,7 @@ class EagleLayer(nn.Module):
         return rows, normed if self.norm_before_residual else g
 
     def forward(
-        self, rows: Tensor, residual: Tensor, cos: Tensor, sin: Tensor, memory: Memory
+        self, rows: Tensor, residual: Tensor, cos: Tensor, sin: Tensor, memory: Attends
     ) -> Tensor:
         """rows [batch, rows, qkv inputs], residual [batch, rows, hidden] -> y as the residual."""
         h = residual + self.dropout(self.self_attn(rows, cos, sin, memory))
@@ -218,7 +229,7 @@ class EagleAttention(nn.Module):
         self.q_norm = nn.RMSNorm(config.head_dim, config.rms_norm_eps) if norms else nn.Identity()
         self.k_norm = nn.RMSNorm(config.head_dim, config.rms_norm_eps) if norms else nn.Identity()
 
-    def forward(self, rows: Tensor, cos: Tensor, sin: Tensor, memory: Memory) -> Tensor:
+    def forward(self, rows: Tensor, cos: Tensor, sin: Tensor, memory: Attends) -> Tensor:
         """rows [batch, rows, qkv inputs]; cos, sin [1, rows, dim] -> [batch, rows, hidden]."""
         split = (*rows.shape[:-1], -1, self.head_dim)
         query = _rotated(self.q_norm(self.q_proj(rows).view(split)), cos, sin)
