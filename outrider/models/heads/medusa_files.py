@@ -1,8 +1,9 @@
 """Medusa checkpoints: the shipped form, and the open one of FasterDecoding/Medusa.
 
 The open form is config.json (`medusa_num_heads`, `medusa_num_layers`) and
-`medusa_lm_head.safetensors` with the names of their `nn.Sequential`s: `{head}.{layer}.linear.weight`
-and `.bias` of the blocks, `{head}.{layers}.weight` of a head's own matrix over the whole vocabulary.
+`medusa_lm_head.safetensors`, whose names are those of their `nn.Sequential`s:
+`{head}.{layer}.linear.weight` and `.bias` of the blocks, `{head}.{layers}.weight` of a head's own
+matrix over the whole vocabulary.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def _shipped(record: Record, target: TargetParts) -> MedusaHeads:
     tensors = read_tensors(file)
     ids = read_draft_ids(tensors, file, config.draft_vocab_size, target.vocab_size)
     heads = MedusaHeads(config, ids).float()
-    fill(heads, tensors, file, {name: target.head[ids] for name in frozen}, ("d2t",))
+    fill(heads, tensors, file, dict.fromkeys(frozen, target.head[ids]), ("d2t",))
     return heads
 
 

@@ -67,7 +67,7 @@ class LeanMedusa:
         self._biases = [[linear.bias.detach().float() for linear in each] for each in linears]
         self._first = make(torch.cat([each[0].weight for each in linears]).detach())
         self._later = [[make(linear.weight.detach()) for linear in each[1:]] for each in linears]
-        self._heads = [make(head.weight.detach()) for head in heads.lm_heads]  # type: ignore[operator, union-attr, arg-type]
+        self._heads = [make(head.weight.detach()) for head in heads.lm_heads]  # type: ignore[operator]
 
     @torch.inference_mode()
     def logits(self, states: Rows, heads: int) -> Rows:

@@ -1,4 +1,4 @@
-"""Reading a checkpoint's files field by field: what is wrong is named with file, field and values."""
+"""Reading a checkpoint's files: what is wrong is named with its file, field and values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 
 class CheckpointError(ValueError):
-    """A checkpoint cannot be used; the message names the file, the field, its value and the limit."""
+    """A checkpoint cannot be used; the message names file, field, value and limit."""
 
 
 class Record:
