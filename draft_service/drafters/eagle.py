@@ -96,7 +96,7 @@ class EagleDrafter(Drafter):
         due = state.next_rows(session.tokens, rows, guess=False)
         if due is not None:
             out = self._runner.forward([due])
-            state.took(out.g, out.states)
+            state.took(due, out.g, out.states)
         return due is None or not state.waiting(session.tokens)
 
     def propose(self, batch: Sequence[tuple[DraftSession, Budget]]) -> list[Proposal]:
@@ -137,7 +137,7 @@ class EagleDrafter(Drafter):
             start = 0
             for state, rows in due:
                 end = start + len(rows.tokens)
-                state.took(out.g[start:end], out.states[start:end])
+                state.took(rows, out.g[start:end], out.states[start:end])
                 start = end
 
     def _begin(self, session: DraftSession, budget: Budget, depth: int) -> Draft:

@@ -122,8 +122,7 @@ class MedusaDrafter(Drafter):
         builder = TreeBuilder(session.tokens[-1])
         nodes: dict[int, int] = {0: 0}
         for index, place in enumerate(tree, 1):
-            if place.level < len(ranked) and place.rank < len(ranked[place.level].tokens):
-                if place.parent in nodes:
-                    token = ranked[place.level].tokens[place.rank]
-                    nodes[index] = builder.add(nodes[place.parent], token)
+            tokens = ranked[place.level].tokens if place.level < len(ranked) else []
+            if place.parent in nodes and place.rank < len(tokens):
+                nodes[index] = builder.add(nodes[place.parent], tokens[place.rank])
         return Proposal(builder.build(), self.method)
