@@ -110,7 +110,8 @@ class MedusaDrafter(Drafter):
         position = len(session.tokens)
         skipped = position - 2 - last
         depth = min(budget.depth, budget.nodes, len(logits) - skipped)
-        tree = places(self._accuracies[skipped : skipped + depth], depth, budget.nodes)
+        nodes = budget.nodes if budget.nodes > budget.depth else depth
+        tree = places(self._accuracies[skipped : skipped + depth], depth, nodes)
         levels = 1 + max((place.level for place in tree), default=-1)
         counts = [1 + max(p.rank for p in tree if p.level == level) for level in range(levels)]
         ranked: list[Ranked] = []
