@@ -13,7 +13,7 @@ import lzma
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +38,6 @@ class Corpus:
     folder: Path
     provenance: dict[str, Any] = field(default_factory=dict)
     shard_tokens: int = SHARD_TOKENS
-    _open: TextIO | None = None
     _tokens: int = 0
     _number: int = 0
 
@@ -58,19 +57,14 @@ class Corpus:
 
     def add(self, record: Record) -> None:
         """Writes a finished sequence; it survives the process once this returns."""
-        if self._open is None:
-            self._open = self._journal.open("a")
-        self._open.write(_line(record))
-        self._open.flush()
+        with self._journal.open("a") as journal:
+            journal.write(_line(record))
         self._tokens += len(record.ids)
         if self._tokens >= self.shard_tokens:
             self.seal()
 
     def seal(self) -> None:
         """Makes a shard of the journal; nothing happens where it is empty."""
-        if self._open is not None:
-            self._open.close()
-            self._open = None
         records = list(_read_journal(self._journal)) if self._journal.exists() else []
         if not records:
             return
