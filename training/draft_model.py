@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from outrider.models.draft_checkpoint import Target, layers_of, write_draft
 from outrider.models.family import blocks_of
+from outrider.models.heads.draft_model_files import METHOD, save_draft_model, trained_tensors
+from outrider.models.heads.layers import layers_of
+from outrider.models.heads.target import TargetParts
+from training.acceptance import Acceptance
 from training.batches import Batch
 from training.head import Head
 from training.vocabulary import DraftVocabulary
-
-METHOD = "draft_model"
 
 
 def default_layers(layers: int) -> tuple[int, ...]:
@@ -32,7 +33,7 @@ class DraftModelLearner:
         target: as loaded, float32; it is not changed.
         layers: which of its layers, ascending.
         vocabulary: rows of the head.
-        facts: of the target, for the checkpoint.
+        parts: of the target, for the checkpoint.
         dropout: of the embedding and of what each layer adds, while it trains.
     """
 
@@ -45,10 +46,10 @@ class DraftModelLearner:
         target: PreTrainedModel,
         layers: Sequence[int],
         vocabulary: DraftVocabulary,
-        facts: Target,
+        parts: TargetParts,
         dropout: float = 0.1,
     ) -> None:
-        self.layers, self.vocabulary, self.facts = tuple(layers), vocabulary, facts
+        self.layers, self.vocabulary, self.parts = tuple(layers), vocabulary, parts
         self.model = layers_of(target, self.layers).requires_grad_(False)
         blocks = blocks_of(self.model.base_model, len(self.layers))
         for name, parameter in trained_tensors(self.model).items():
@@ -85,23 +86,11 @@ class DraftModelLearner:
         """The target's rows of the draft vocabulary."""
         return self._head
 
-    def save(self, folder: Path) -> None:
-        """The trained tensors and the id map, see `outrider.models.draft_checkpoint`."""
+    def save(self, folder: Path, found: Acceptance) -> None:
+        """The shipped form: trained tensors and the id map."""
         tensors = {name: p.detach() for name, p in trained_tensors(self.model).items()}
         ids = torch.from_numpy(self.vocabulary.ids)
-        write_draft(folder, tensors, self.layers, ids, self.facts)
-
-
-def trained_tensors(model: PreTrainedModel) -> dict[str, nn.Parameter]:
-    """Parameters of the decoder that are no embedding's."""
-    decoder: nn.Module = model.base_model
-    frozen = {
-        id(parameter)
-        for module in decoder.modules()
-        if isinstance(module, nn.Embedding)
-        for parameter in module.parameters()
-    }
-    return {name: p for name, p in decoder.named_parameters() if id(p) not in frozen}
+        save_draft_model(folder, tensors, self.layers, ids, self.parts)
 
 
 def _dropped(share: float) -> Callable[[nn.Module, Any, Tensor], Tensor | None]:

@@ -8,18 +8,17 @@ column and depth, and with these every chain and every tree of fixed ranks is pl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from training.acceptance import Acceptance
 from training.batches import Batch, Dataset, epoch_batches
 from training.head import Head
 from training.learner import Learner
-from training.ranks import Ranks, chain_length, cross_fit_tree_length
+from training.ranks import Ranks, accuracies, chain_length, cross_fit_tree_length
 from training.records import GREEDY
 
 ABSENT = 1 << 20
@@ -27,39 +26,6 @@ ABSENT = 1 << 20
 DEPTH = 5
 TREES = (4, 8, 12)
 _CHUNK = 512
-
-
-@dataclass(frozen=True)
-class Acceptance:
-    """What held-out texts say.
-
-    Args:
-        first: share of columns whose likeliest draft is the next token.
-        conditional: entry j: the same at depth j, where all before were right.
-        chain: acceptance length (bonus included) by chain length.
-        tree: the same by nodes, for the best tree of fixed ranks, found on other texts.
-        overlap: mean over columns of sum min(p, q) at temperature 1, by depth.
-        sampled_chain: acceptance length of a sampled chain of 4 that these overlaps suggest.
-        columns, sequences: how much was measured.
-    """
-
-    first: float
-    conditional: tuple[float, ...]
-    chain: dict[int, float]
-    tree: dict[int, float]
-    overlap: tuple[float, ...]
-    sampled_chain: float
-    columns: int
-    sequences: int
-
-    @property
-    def score(self) -> float:
-        """What checkpoints are chosen by: the chain of 4, or the longest that there is."""
-        return self.chain[min(4, max(self.chain))]
-
-    def to_json(self) -> dict[str, Any]:
-        """As a report tells it."""
-        return {**vars(self)}
 
 
 @torch.no_grad()
@@ -111,6 +77,7 @@ def _summary(ranks: Sequence[Ranks], overlaps: Tensor, depth: int) -> Acceptance
         tree={nodes: cross_fit_tree_length(ranks, nodes) for nodes in TREES},
         overlap=tuple(float(x) for x in overlaps.mean(0)) if len(overlaps) else (),
         sampled_chain=1.0 + float(sampled),
+        accuracies=tuple(tuple(map(float, row)) for row in accuracies([together])),
         columns=len(together) if ranks else 0,
         sequences=len(ranks),
     )

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from outrider.models.causal_lm import CausalLM, Segment
-from outrider.models.draft_checkpoint import Target
 from outrider.models.progress import Progress, silent
+from training.facts import Target
 from training.files import TrainingError, read_json, replace, replace_json
 from training.records import Record
 

@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from training.acceptance import Acceptance
 from training.batches import Batch
 from training.head import Head
 from training.losses import soft_cross_entropy
@@ -45,8 +46,8 @@ class Learner(Protocol):
         """The draft head of a depth."""
         ...
 
-    def save(self, folder: Path) -> None:
-        """Writes a checkpoint that the draft service loads."""
+    def save(self, folder: Path, found: Acceptance) -> None:
+        """Writes a checkpoint that the draft service loads; `found` was measured of it."""
         ...
 
 

@@ -10,12 +10,13 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from outrider.models.causal_lm import CausalLM
-from outrider.models.draft_checkpoint import Target
 from outrider.models.family import eos_ids_of
+from outrider.models.heads.target import TargetParts, parts_of
 from outrider.models.hub import DEFAULT, DEFAULT_NAME, Progress, resolve, silent
 from outrider.models.loading import load_model, load_pretrained, parse_device
 from outrider.models.numerics import weights_hash
-from outrider.models.tokenizer import load_tokenizer
+from outrider.models.tokenizer import load_tokenizer, tokenizer_fingerprint
+from training.facts import Target
 from training.features import FORWARD_ROWS
 
 
@@ -51,6 +52,12 @@ class TrainingTarget:
         place = resolve(self.spec, self.progress)
         name = DEFAULT_NAME if self.spec == DEFAULT else str(getattr(place, "name", place))
         return Target.of(self.model, name, weights_hash(self.model))
+
+    @cached_property
+    def parts(self) -> TargetParts:
+        """What a checkpoint says of it, and takes from it at load."""
+        place, fingerprint = resolve(self.spec), tokenizer_fingerprint(self.tokenizer)
+        return parts_of(self.model, self.facts.name, fingerprint, str(place))
 
     @property
     def where(self) -> torch.device:

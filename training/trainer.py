@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from training.acceptance import Acceptance
 from training.batches import Dataset, epoch_batches
-from training.evaluate import Acceptance, evaluate
+from training.evaluate import evaluate
 from training.files import TrainingError, alone, read_json, replace_folder, replace_json
 from training.head import Head
 from training.learner import Learner, batch_loss, trained
@@ -182,7 +183,9 @@ class Trainer:
         )
         if found.score > state.best_score:
             state.best_score, state.best = found.score, f"best-{state.step:06d}"
-            replace_folder(self.folder / state.best, self.learner.save)
+            replace_folder(
+                self.folder / state.best, lambda folder: self.learner.save(folder, found)
+            )
 
     def measure(self) -> Acceptance:
         """Acceptance on the held-out texts as the learner is now."""

@@ -13,11 +13,12 @@ import torch
 from transformers import PreTrainedModel
 
 from outrider.models.causal_lm import CausalLM
-from outrider.models.draft_checkpoint import Target
+from outrider.models.heads.target import TargetParts, parts_of
 from outrider.models.numerics import weights_hash
 from tests.tiny import FINGERPRINT, tiny_model
 from training.batches import Dataset
 from training.draft_model import DraftModelLearner
+from training.facts import Target
 from training.features import FeaturePlan, build_features
 from training.generate import Recipe, generate
 from training.head import Head
@@ -58,12 +59,13 @@ class World:
     model: PreTrainedModel
     lm: CausalLM
     facts: Target
+    parts: TargetParts
     records: list[Record]
     material: Material
 
     def learner(self, dropout: float = 0.1) -> DraftModelLearner:
         vocabulary = self.material.vocabulary
-        return DraftModelLearner(self.model, (0, 2), vocabulary, self.facts, dropout)
+        return DraftModelLearner(self.model, (0, 2), vocabulary, self.parts, dropout)
 
 
 @cache
@@ -83,4 +85,4 @@ def world(family: str = "llama", rows: int = 40) -> World:
     ids = torch.from_numpy(vocabulary.ids)
     sides = [Dataset(side, features, (), 64, CPU) for side in (train, held_out)]
     material = Material(*sides, vocabulary, Head.of(model, ids), Head.of(model))
-    return World(model, lm, facts, records, material)
+    return World(model, lm, facts, parts_of(model, "tiny", FINGERPRINT), records, material)

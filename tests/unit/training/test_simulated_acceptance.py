@@ -76,7 +76,7 @@ def test_the_whole_target_with_all_rows_agrees_always_and_overlaps_wholly() -> N
 
     here = world()
     vocabulary = DraftVocabulary(np.arange(64), 64)
-    learner = DraftModelLearner(here.model, (0, 1, 2), vocabulary, here.facts)
+    learner = DraftModelLearner(here.model, (0, 1, 2), vocabulary, here.parts)
     data = Dataset(here.records, here.material.train.features, (), 64, CPU)
     head = here.material.target_head
     found = evaluate(learner, data, vocabulary.row_of, head, torch.arange(64))

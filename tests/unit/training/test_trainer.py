@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from outrider.models.draft_checkpoint import read_draft
+from outrider.models.heads.draft_model_files import load_draft_model
 from tests.unit.training.material import world
+from training.acceptance import Acceptance
 from training.batches import epoch_batches
-from training.evaluate import Acceptance
 from training.files import TrainingError
 from training.learner import batch_loss, columns, trained
 from training.report import report, write_report
@@ -55,7 +55,7 @@ def test_the_best_checkpoint_is_kept_not_the_last(
 
     def measured(self: Trainer) -> Acceptance:
         length = next(lengths)
-        return Acceptance(0.1, (0.1,), {4: length}, {}, (), 1.0, 1, 1)
+        return Acceptance(0.1, (0.1,), {4: length}, {}, (), 1.0, (), 1, 1)
 
     monkeypatch.setattr(Trainer, "measure", measured)
     assert trainer(tmp_path, steps=8).run().name == "best-000004"
@@ -73,10 +73,9 @@ def test_the_checkpoint_computes_what_was_trained(tmp_path: Path) -> None:
     made = trainer(tmp_path, steps=20)
     made.run()
     best = tmp_path / "last"
-    best.mkdir()
-    made.learner.save(best)
+    made.learner.save(best, made.measure())
     here = world()
-    loaded = read_draft(best, here.model, here.facts.weights_hash)
+    loaded = load_draft_model(best, here.model, here.parts)
     made.learner.module.train(False)
     batch = here.material.train.batch([0])
     with torch.no_grad():

@@ -13,15 +13,11 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from outrider.models.family import blocks_of
 
 
-class CheckpointError(ValueError):
-    """A checkpoint is damaged or of another target; names the file, the field and both values."""
-
-
 def layers_of(target: PreTrainedModel, layers: Sequence[int]) -> PreTrainedModel:
     """A float32 copy of a target that has only `layers` (ascending) of its own.
 
     Raises:
-        CheckpointError: a layer is out of range.
+        ValueError: a layer is out of range.
     """
     config = copy.deepcopy(target.config)
     text = config.get_text_config()
@@ -31,7 +27,7 @@ def layers_of(target: PreTrainedModel, layers: Sequence[int]) -> PreTrainedModel
         or list(layers) != sorted(set(layers))
         or not 0 <= layers[0] <= layers[-1] < total
     ):
-        raise CheckpointError(f"layers: {list(layers)}, limit ascending within 0 to {total - 1}")
+        raise ValueError(f"layers: {list(layers)}, limit ascending within 0 to {total - 1}")
     text.num_hidden_layers = len(layers)
     for name, value in vars(text).items():
         if isinstance(value, list) and len(value) == total:  # one entry a layer
