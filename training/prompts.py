@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from training.files import TrainingError
 from training.records import digest_of
 
 FIELDS = ("messages", "prompt", "question", "instruction", "text")
+_SPEC = re.compile(r"(.+?)(?::([A-Za-z_]\w*))?(?::(\d+)-(\d+))?")
 Message = tuple[str, str]
 
 
@@ -63,7 +66,7 @@ class Source:
 
 
 def read_source(spec: str) -> Source:
-    """The prompts of FILE or FILE:FIELD.
+    """The prompts of FILE, FILE:FIELD or FILE:FIELD:FIRST-LAST (lines, or places in a list).
 
     JSON lines, a JSON list, or plain lines of text. Without FIELD an object's first of messages,
     prompt, question, instruction (with its input) and text counts.
@@ -71,7 +74,7 @@ def read_source(spec: str) -> Source:
     Raises:
         TrainingError: naming the file, the line and what is wrong.
     """
-    path, field = _locate(spec)
+    path, field, first, last = _locate(spec)
     try:
         content = path.read_bytes()
         text = content.decode()
@@ -82,6 +85,8 @@ def read_source(spec: str) -> Source:
     name = f"{path.parent.name}/{path.name}" if path.parent.name else path.name
     prompts = []
     for number, entry in _entries(path, text):
+        if not first <= number <= last:
+            continue
         try:
             prompts.append(_prompt(entry, field, name))
         except TrainingError as error:
@@ -121,12 +126,13 @@ def encode_messages(messages: Sequence[Message], tokenizer: PreTrainedTokenizerB
     return [int(token) for token in encoded["input_ids"]]
 
 
-def _locate(spec: str) -> tuple[Path, str | None]:
-    path = Path(spec).expanduser()
-    if path.is_file() or ":" not in spec:
-        return path, None
-    name, _, field = spec.rpartition(":")
-    return Path(name).expanduser(), field or None
+def _locate(spec: str) -> tuple[Path, str | None, int, float]:
+    """Path, field, and the first and last place."""
+    found = None if Path(spec).expanduser().is_file() else _SPEC.fullmatch(spec)
+    if found is None:
+        return Path(spec).expanduser(), None, 1, math.inf
+    path, field, first, last = found.groups()
+    return Path(path).expanduser(), field, int(first or 1), int(last) if last else math.inf
 
 
 def _entries(path: Path, text: str) -> Iterator[tuple[int, Any]]:

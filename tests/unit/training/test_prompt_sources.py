@@ -43,6 +43,12 @@ def test_a_field_can_be_named(tmp_path: Path) -> None:
     assert texts(tmp_path / "x.jsonl", content, ":other") == ["b"]
 
 
+def test_a_part_of_a_file_can_be_named(tmp_path: Path) -> None:
+    content = "\n".join(json.dumps({"text": str(n)}) for n in range(1, 9))
+    assert texts(tmp_path / "x.jsonl", content, ":text:3-5") == ["3", "4", "5"]
+    assert texts(tmp_path / "x.jsonl", content, ":7-9") == ["7", "8"]
+
+
 def test_conversations_keep_turns_source_and_group(tmp_path: Path) -> None:
     prompt = Prompt((("user", "a"), ("assistant", "b"), ("user", "c")), "task/x", "0123")
     path = tmp_path / "x.jsonl"
