@@ -139,5 +139,7 @@ class Paths:
         )
 
     def build(self, method: str) -> Proposal:
-        """See `Draft`."""
+        """See `Draft`; the drafted rows go, since they lie in no text's order."""
+        if self._state.cache.length > self._committed:
+            self._state.cache.keep(self._committed, ())
         return Proposal(self._growth.build(), method)
