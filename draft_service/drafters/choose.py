@@ -2,8 +2,9 @@
 request.
 
 Under Match the drafter proposes what the target would draw if q were p: the argmax, or that of log
-    q plus
-the target's own noise. Under Rejection it draws from q~ and declares q~.
+q plus the target's own noise. Under Rejection it draws from q~ and declares q~. A drafter with a
+vocabulary of its own gives the target ids of its logits, ascending; tokens, noise and q~ are in
+target ids.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from outrider.core.acceptance import draw_without_replacement
-from outrider.core.coupling import gumbel
-from outrider.core.round import Budget, Probabilities, SamplingParams, TruncatedDistribution
-from outrider.core.sampling import Logits, largest, truncate, warp
+from outrider.core.coupling import gumbel, winner
+from outrider.core.round import Budget, Ids, Probabilities, SamplingParams, TruncatedDistribution
+from outrider.core.sampling import Law, Logits, largest, truncate, warp
 
 # Candidates of several seeded children: the best lie outside them with the mass that q has there,
 # which only costs acceptance.
@@ -38,50 +39,86 @@ NONE = Children([])
 Choose = Callable[[Logits, int, int, Budget], Children]
 
 
-def strategy(sampling: SamplingParams, rng: np.random.Generator) -> Choose:
-    """How to choose for a request with these parameters; `rng` serves requests that draw."""
+def strategy(
+    sampling: SamplingParams, rng: np.random.Generator, vocabulary: Ids | None = None
+) -> Choose:
+    """How to choose for a request with these parameters.
+
+    Args:
+        sampling: the request's.
+        rng: serves requests that draw.
+        vocabulary: target id of each logit [V] ascending; None where they are the logits' places.
+    """
     if sampling.greedy:
-        return _greedy
+        return lambda logits, count, position, budget: _greedy(logits, count, budget, vocabulary)
     if sampling.draws:
-        return lambda logits, count, position, budget: _drawn(logits, count, budget, sampling, rng)
+        return lambda logits, count, position, budget: _drawn(
+            logits, count, budget, sampling, rng, vocabulary
+        )
     return lambda logits, count, position, budget: _seeded(
-        logits, count, position, budget, sampling
+        logits, count, position, budget, sampling, vocabulary
     )
 
 
-def _greedy(logits: Logits, count: int, position: int, budget: Budget) -> Children:
+def _greedy(logits: Logits, count: int, budget: Budget, vocabulary: Ids | None) -> Children:
     if budget.p_min > 0.0 and warp(logits, SamplingParams()).peak < budget.p_min:
         return NONE
     if count == 1:
-        return Children([int(np.argmax(logits))])
+        best = int(np.argmax(logits))
+        return Children([best if vocabulary is None else int(vocabulary[best])])
     likely = largest(logits, count)
-    return Children(_best(likely, logits[likely], count))
+    return Children(_best(_ids(vocabulary, likely), logits[likely], count))
 
 
 def _seeded(
-    logits: Logits, count: int, position: int, budget: Budget, sampling: SamplingParams
+    logits: Logits,
+    count: int,
+    position: int,
+    budget: Budget,
+    sampling: SamplingParams,
+    vocabulary: Ids | None,
 ) -> Children:
     q = warp(logits, sampling)
     if q.peak < budget.p_min or sampling.seed is None:
         return NONE
     if count == 1:
-        return Children([q.seeded_draw(sampling.seed, sampling.choice, position)])
+        ids = _ids(vocabulary, q.ids)
+        return Children([winner(ids, q.weights, sampling.seed, sampling.choice, position)])
+    ids, scores = noisy(q, position, sampling, vocabulary)
+    return Children(_best(ids, scores, count))
+
+
+def noisy(
+    q: Law, position: int, sampling: SamplingParams, vocabulary: Ids | None
+) -> tuple[Ids, Probabilities]:
+    """The likeliest tokens of q [n] and log q plus the target's noise, up to a constant."""
     likely = largest(q.weights, _SEEDED_CANDIDATES)
     likely = likely[q.weights[likely] > 0.0]
-    ids = q.ids[likely]
-    noise = gumbel(sampling.seed, sampling.choice, position, ids)
-    return Children(_best(ids, np.log(q.weights[likely]) + noise, count))
+    ids = _ids(vocabulary, q.ids[likely])
+    noise = gumbel(sampling.seed or 0, sampling.choice, position, ids)
+    return ids, np.log(q.weights[likely]) + noise
 
 
 def _drawn(
-    logits: Logits, count: int, budget: Budget, sampling: SamplingParams, rng: np.random.Generator
+    logits: Logits,
+    count: int,
+    budget: Budget,
+    sampling: SamplingParams,
+    rng: np.random.Generator,
+    vocabulary: Ids | None,
 ) -> Children:
     q = warp(logits, sampling)
     # The stop depends on q's maximum alone: looking at the draw first would bias what is submitted.
     if q.peak < budget.p_min or budget.m < 1:
         return NONE
     q_cut = truncate(q.dense(), budget.m)
+    if vocabulary is not None:
+        q_cut = TruncatedDistribution(vocabulary[q_cut.ids], q_cut.weights)
     return Children(draw_without_replacement(q_cut, count, rng), q_cut)
+
+
+def _ids(vocabulary: Ids | None, places: Ids) -> Ids:
+    return places if vocabulary is None else vocabulary[places]
 
 
 def _best(ids: npt.NDArray[np.int64], scores: Probabilities | Logits, count: int) -> list[int]:

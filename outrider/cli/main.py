@@ -7,6 +7,7 @@ import typer
 from outrider.cli.bench import bench
 from outrider.cli.generate import generate
 from outrider.cli.models import app as models
+from outrider.cli.train import app as train
 from outrider.cli.up import up
 
 app = typer.Typer(
@@ -19,6 +20,7 @@ app.command()(up)
 app.command()(generate)
 app.command()(bench)
 app.add_typer(models, name="models")
+app.add_typer(train, name="train")
 
 if __name__ == "__main__":
     app()

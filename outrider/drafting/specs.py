@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from outrider.models.hub import DEFAULT
 
-DRAFTERS = ("ngram", "draft_model")
+DRAFTERS = ("ngram", "draft_model", "eagle", "medusa")
 """The first one serves requests that name none."""
 
 NEED_PATH = frozenset({"draft_model"})
 """Without a path these come with the default target only."""
+
+TRAINED = frozenset({"eagle", "medusa"})
+"""Without a path these come where the target has a checkpoint of them."""
+
+CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
+"""The checkpoints that were trained for the default target, a folder a method."""
 
 
 class DrafterRefused(ValueError):
@@ -42,6 +49,12 @@ def check_distinct(specs: Sequence[str]) -> None:
         raise DrafterRefused(f"{', '.join(names)}: each may come once")
 
 
+def default_checkpoint(method: str, target: str) -> Path | None:
+    """The checkpoint of a method that comes with a target; None where none does."""
+    folder = CHECKPOINTS / method
+    return folder if target == DEFAULT and (folder / "config.json").is_file() else None
+
+
 def check_path(spec: str, target: str) -> None:
     """Refuses a drafter without the path that it needs with this target.
 
@@ -49,10 +62,16 @@ def check_path(spec: str, target: str) -> None:
         DrafterRefused: the path is missing.
     """
     name, path = split_spec(spec)
-    if path is None and name in NEED_PATH and target != DEFAULT:
+    if path is None and not _comes_with(name, target):
         raise DrafterRefused(f"drafter {name} needs a path ({name}=PATH) for target {target}")
 
 
 def default_specs(target: str) -> tuple[str, ...]:
     """Every drafter that can be had for a target without a path."""
-    return tuple(name for name in DRAFTERS if target == DEFAULT or name not in NEED_PATH)
+    return tuple(name for name in DRAFTERS if _comes_with(name, target))
+
+
+def _comes_with(name: str, target: str) -> bool:
+    if name in TRAINED:
+        return default_checkpoint(name, target) is not None
+    return target == DEFAULT or name not in NEED_PATH

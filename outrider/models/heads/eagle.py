@@ -19,6 +19,7 @@ from torch.nn import functional
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from outrider.models.heads.config import EAGLE1, EagleConfig
+from outrider.models.heads.memory import Attends, Memory
 
 
 class EagleHead(nn.Module):
@@ -141,38 +142,6 @@ class EagleHead(nn.Module):
         return out
 
 
-class Memory:
-    """Keys and values of the steps so far, each [batch, heads, rows, dim]."""
-
-    def __init__(self) -> None:
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
-
-    @property
-    def steps(self) -> int:
-        """How many steps it holds."""
-        return len(self.keys)
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Adds a step and attends: causal in the first step, each row to itself in later ones.
-
-        query [batch, heads, rows, dim] -> [batch, rows, heads * dim].
-        """
-        self.keys.append(key)
-        self.values.append(value)
-        batch, heads, rows, dim = query.shape
-        shared = key.shape[1]
-        query = query.reshape(batch, shared, heads // shared, rows, dim) * dim**-0.5
-        causal = torch.ones(rows, rows, dtype=torch.bool, device=query.device).tril()
-        first = (query @ self.keys[0][:, :, None].mT).masked_fill(~causal, float("-inf"))
-        own = [(query * k[:, :, None]).sum(-1, keepdim=True) for k in self.keys[1:]]
-        weights = torch.softmax(torch.cat([first, *own], dim=-1), dim=-1)
-        out = weights[..., :rows] @ self.values[0][:, :, None]
-        for index, v in enumerate(self.values[1:]):
-            out = out + weights[..., rows + index, None] * v[:, :, None]
-        return out.reshape(batch, heads, rows, dim).transpose(1, 2).reshape(batch, rows, -1)
-
-
 class EagleLayer(nn.Module):
     """The decoder layer; the query, key and value projections take what `joined` makes."""
 
@@ -195,7 +164,7 @@ class EagleLayer(nn.Module):
         return rows, normed if self.norm_before_residual else g
 
     def forward(
-        self, rows: Tensor, residual: Tensor, cos: Tensor, sin: Tensor, memory: Memory
+        self, rows: Tensor, residual: Tensor, cos: Tensor, sin: Tensor, memory: Attends
     ) -> Tensor:
         """rows [batch, rows, qkv inputs], residual [batch, rows, hidden] -> y as the residual."""
         h = residual + self.dropout(self.self_attn(rows, cos, sin, memory))
@@ -218,7 +187,7 @@ class EagleAttention(nn.Module):
         self.q_norm = nn.RMSNorm(config.head_dim, config.rms_norm_eps) if norms else nn.Identity()
         self.k_norm = nn.RMSNorm(config.head_dim, config.rms_norm_eps) if norms else nn.Identity()
 
-    def forward(self, rows: Tensor, cos: Tensor, sin: Tensor, memory: Memory) -> Tensor:
+    def forward(self, rows: Tensor, cos: Tensor, sin: Tensor, memory: Attends) -> Tensor:
         """rows [batch, rows, qkv inputs]; cos, sin [1, rows, dim] -> [batch, rows, hidden]."""
         split = (*rows.shape[:-1], -1, self.head_dim)
         query = _rotated(self.q_norm(self.q_proj(rows).view(split)), cos, sin)

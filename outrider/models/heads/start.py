@@ -24,8 +24,9 @@ def start_eagle(
     """A head with the target's embedding, the rows `draft_ids` of its LM head, its final norm and
     its first layer, where that has the same shape; the half that reads the feature starts small."""
     head = EagleHead(config, draft_ids, dropout).float()
-    head.embed_tokens.weight.copy_(target.get_input_embeddings().weight)
-    head.lm_head.weight.copy_(target.get_output_embeddings().weight[draft_ids])
+    model: Any = target
+    head.embed_tokens.weight.copy_(model.get_input_embeddings().weight)
+    head.lm_head.weight.copy_(model.get_output_embeddings().weight[draft_ids])
     nn.init.normal_(head.fc.weight, std=SMALL)
     if config.kind == EAGLE1:
         nn.init.zeros_(head.fc.bias)
@@ -50,9 +51,10 @@ def start_eagle(
 @torch.no_grad()
 def start_medusa(config: MedusaConfig, target: PreTrainedModel, draft_ids: Tensor) -> MedusaHeads:
     """Heads that all predict what the target's own LM head does: identities and its rows."""
+    model: Any = target
     heads = MedusaHeads(config, draft_ids).float()
     for head in heads.lm_heads:
-        head.weight.copy_(target.get_output_embeddings().weight[draft_ids])  # type: ignore[operator]
+        head.weight.copy_(model.get_output_embeddings().weight[draft_ids])  # type: ignore[operator]
         head.requires_grad_(not config.shared)
     return heads
 

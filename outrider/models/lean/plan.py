@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from outrider.models.cache import KVCache
 from outrider.models.pool import BLOCK
 from outrider.models.segment import Segment
 from outrider.models.tree import depths_of, is_chain
@@ -66,36 +67,57 @@ class Plan:
         return View(begin, whole.past, start, whole.path[kept])
 
 
+@dataclass(frozen=True)
+class Part:
+    """Rows of one session: where each is written, its position, how many cached rows it sees, and
+    which others behind these, ascending, itself included."""
+
+    cache: KVCache
+    slots: Index
+    positions: Index
+    past: Index
+    paths: Sequence[Sequence[int]]
+
+
 def plan(segments: Sequence[Segment]) -> Plan:
     """The plan of a pack; each cache has its old length and room for the segment's rows."""
-    positions, owner, slots, past, tiles = [], [], [], [], [0]
-    paths: list[list[int]] = []
-    for index, segment in enumerate(segments):
-        old, rows = segment.cache.length, len(segment.tokens)
-        own = np.arange(old, old + rows)
-        slots.append(own)
-        owner.append(np.full(rows, index))
+    return assemble([_part(segment) for segment in segments])
+
+
+def assemble(parts: Sequence[Part]) -> Plan:
+    """The plan of the rows of several sessions, one after the other."""
+    tiles = [0]
+    for part in parts:
+        rows = len(part.slots)
         tiles += [tiles[-1] + end for end in [*range(TILE, rows, TILE), rows]]
-        if is_chain(segment.parents):
-            positions.append(own)
-            past.append(own + 1)
-            paths += [[]] * rows
-        else:
-            positions.append(old + np.asarray(depths_of(segment.parents)))
-            past.append(np.full(rows, old))
-            paths += _paths(segment.parents, old)
-    slot, segment_of = np.concatenate(slots), np.concatenate(owner)
-    tables = _tables(segments)
+    slot = np.concatenate([part.slots for part in parts])
+    owner = np.repeat(np.arange(len(parts)), [len(part.slots) for part in parts])
+    paths = [path for part in parts for path in part.paths]
+    tables = _tables([part.cache for part in parts])
     whole = View(
         np.zeros(len(slot), np.int64),
-        np.concatenate(past),
+        np.concatenate([part.past for part in parts]),
         np.cumsum([0, *map(len, paths)]),
         np.array([row for path in paths for row in path], np.int64),
     )
-    block = tables[segment_of, slot // BLOCK]
-    return Plan(
-        np.concatenate(positions), segment_of, block, slot % BLOCK, tables, np.array(tiles), whole
-    )
+    block = tables[owner, slot // BLOCK]
+    positions = np.concatenate([part.positions for part in parts])
+    return Plan(positions, owner, block, slot % BLOCK, tables, np.array(tiles), whole)
+
+
+def chain_part(cache: KVCache, rows: int) -> Part:
+    """Rows that follow one another behind what is cached."""
+    own = np.arange(cache.length, cache.length + rows)
+    return Part(cache, own, own, own + 1, [()] * rows)
+
+
+def _part(segment: Segment) -> Part:
+    old, rows = segment.cache.length, len(segment.tokens)
+    if is_chain(segment.parents):
+        return chain_part(segment.cache, rows)
+    positions = old + np.asarray(depths_of(segment.parents))
+    own = np.arange(old, old + rows)
+    return Part(segment.cache, own, positions, np.full(rows, old), _paths(segment.parents, old))
 
 
 def _paths(parents: Sequence[int], old: int) -> list[list[int]]:
@@ -106,8 +128,8 @@ def _paths(parents: Sequence[int], old: int) -> list[list[int]]:
     return paths
 
 
-def _tables(segments: Sequence[Segment]) -> npt.NDArray[Any]:
-    tables = np.zeros((len(segments), max(len(s.cache.table) for s in segments)), np.int64)
-    for index, segment in enumerate(segments):
-        tables[index, : len(segment.cache.table)] = segment.cache.table
+def _tables(caches: Sequence[KVCache]) -> npt.NDArray[Any]:
+    tables = np.zeros((len(caches), max(len(cache.table) for cache in caches)), np.int64)
+    for index, cache in enumerate(caches):
+        tables[index, : len(cache.table)] = cache.table
     return tables

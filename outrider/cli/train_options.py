@@ -1,0 +1,38 @@
+"""Options that the commands of `outrider train` share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from outrider.models.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from training.target import TrainingTarget
+
+Data = Annotated[Path, typer.Option("--data", help="Folder of the target's texts.")]
+Features = Annotated[
+    Path | None, typer.Option("--features", help="Folder of the features. Default: in --data.")
+]
+Rows = Annotated[int, typer.Option("--draft-vocab-size", min=1, help="Rows of the draft head.")]
+Seed = Annotated[int, typer.Option(help="Same seed, same result.")]
+Target = Annotated[
+    str, typer.Option(help="default, a Hugging Face directory, a GGUF file or a hub id.")
+]
+Device = Annotated[str, typer.Option(help="cpu or cuda:N.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the processor.")]
+
+
+def target_of(
+    spec: str, device: str, threads: int | None, progress: Progress = silent
+) -> TrainingTarget:
+    """The target; its device and files are looked for now."""
+    from outrider.models.hub import resolve
+    from outrider.models.loading import parse_device
+    from training.target import TrainingTarget
+
+    parse_device(device)
+    resolve(spec, progress)
+    return TrainingTarget(spec, device, threads, progress)

@@ -1,0 +1,1 @@
+"""Self-distillation: data that a target writes itself, and drafters trained on it."""

@@ -1,0 +1,76 @@
+"""Soft cross entropy against the target, without ever holding all logits.
+
+    L = sum_i w_i * -sum_v p_i(v) log q_i(v) / sum_i w_i
+
+p is the target's softmax over the draft vocabulary alone, from its final states and the same rows
+of its head. Gradients are computed along with the loss, a few hundred rows at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from training.head import Head
+
+CHUNK = 512
+
+
+def soft_cross_entropy(
+    states: Tensor, head: Head, teacher: Tensor, teacher_head: Head, weights: Tensor
+) -> Tensor:
+    """The loss, a scalar; 0 where no row has weight.
+
+    Args:
+        states: [n, hidden] of the draft, before its head.
+        head: of the draft; its weight gets a gradient where it asks for one.
+        teacher: [n, target hidden], the target's states after its final norm.
+        teacher_head: the target's rows for the same vocabulary, in the same order.
+        weights: [n] of the rows, not negative.
+    """
+    loss: Tensor = _Fused.apply(states, head.weight, head, teacher, teacher_head, weights)  # type: ignore[no-untyped-call]
+    return loss
+
+
+class _Fused(torch.autograd.Function):
+    """Keeps the gradients of states and head instead of logits."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        head: Head,
+        teacher: Tensor,
+        teacher_head: Head,
+        weights: Tensor,
+    ) -> Tensor:
+        head = head.with_weight(weight)
+        share = weights / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
+        loss = states.new_zeros(())
+        of_states = torch.zeros_like(states) if ctx.needs_input_grad[0] else None
+        of_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        for first in range(0, len(states), CHUNK):
+            rows = slice(first, first + CHUNK)
+            logits = head.logits(states[rows])
+            log_q = torch.log_softmax(logits, dim=-1)
+            p = torch.softmax(teacher_head.logits(teacher[rows]), dim=-1)
+            loss += (-(p * log_q).sum(-1) * share[rows]).sum()
+            if of_states is None and of_weight is None:
+                continue
+            gradient = head.backward(log_q.exp().sub_(p).mul_(share[rows, None]), logits)
+            if of_states is not None:
+                of_states[rows] = gradient @ weight
+            if of_weight is not None:
+                of_weight.addmm_(gradient.mT, states[rows])
+        ctx.of_states, ctx.of_weight = of_states, of_weight
+        return loss
+
+    @staticmethod
+    def backward(ctx: Any, *outputs: Tensor) -> tuple[Tensor | None, ...]:
+        (outer,) = outputs
+        of_states = None if ctx.of_states is None else ctx.of_states * outer
+        of_weight = None if ctx.of_weight is None else ctx.of_weight * outer
+        return of_states, of_weight, None, None, None, None
