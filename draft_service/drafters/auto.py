@@ -1,0 +1,232 @@
+"""Chooses, round by round, the drafter that promises the most tokens per unit of time.
+
+A drafter whose proposals carry a score (a match in the text) is asked first: it costs next to
+nothing. What the others are worth is known from how their drafts fared at each depth. The choice is
+made from the score, those statistics and measured times, before any other drafter runs: nothing
+that it looks at depends on a token drawn at random, so the law of the text stays the target's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+from draft_service.drafters.track import Mean, Rates, walked
+from draft_service.drafters.union import narrowed, union
+from outrider.core.round import Budget, Features, Proposal, SamplingParams
+from outrider.drafting.base import Drafter, DraftSession
+
+ROW = 0.06
+"""Cost of a drafted node at the target, in passes over one row: between bfloat16 and float32 as
+measured on two cores. Where rows are cheaper, drafts come out a little short."""
+
+FIRST_RATE = 0.4
+_SESSION = {"weight": 4.0, "decay": 0.97}
+_GENERAL = {"weight": 4.0, "decay": 0.999}
+
+Clock = Callable[[], float]
+
+
+@dataclass
+class _State:
+    """What a session keeps besides the sessions of the drafters.
+
+    pass_s: time of a target pass over one row, with what is around it.
+    last: the last proposal; sent: when it was made.
+    """
+
+    sessions: dict[str, DraftSession]
+    rates: dict[str, Rates]
+    pass_s: Mean = field(default_factory=lambda: Mean(0.9))
+    last: Proposal | None = None
+    sent: float = 0.0
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A drafter, the budget that it gets, and what it promises: tokens per pass over one row."""
+
+    method: str
+    budget: Budget
+    rate: float
+
+
+class AutoDrafter(Drafter):
+    """Holds the other drafters of a draft service, which serve their own sessions beside.
+
+    Args:
+        drafters: at least one, by the name under which statistics are booked.
+        clock: seconds.
+
+    Raises:
+        ValueError: there is no drafter.
+    """
+
+    method = "auto"
+
+    def __init__(self, drafters: Sequence[Drafter], clock: Clock = time.perf_counter) -> None:
+        if not drafters:
+            raise ValueError("drafters: 0, limit at least 1")
+        self.drafters = {drafter.method: drafter for drafter in drafters}
+        self.recommended_depth = max(drafter.recommended_depth for drafter in drafters)
+        self.features = union([drafter.features for drafter in drafters])
+        self.wants_samples = any(drafter.wants_samples for drafter in drafters)
+        self._clock = clock
+        # What is known of a drafter beyond a session, apart for greedy and sampled requests.
+        self._general: dict[tuple[str, bool], Rates] = defaultdict(
+            lambda: Rates(FIRST_RATE, **_GENERAL)
+        )
+        self._level_s: dict[str, Mean] = defaultdict(lambda: Mean(0.95))
+
+    def open(self, prompt: Sequence[int], sampling: SamplingParams) -> DraftSession:
+        """A session of every drafter."""
+        sessions: dict[str, DraftSession] = {}
+        with ExitStack() as undo:
+            for method, drafter in self.drafters.items():
+                sessions[method] = drafter.open(prompt, sampling)
+                undo.callback(drafter.close, sessions[method])
+            undo.pop_all()
+        rates = {
+            method: Rates(self._general[method, sampling.greedy], **_SESSION) for method in sessions
+        }
+        return DraftSession(list(prompt), sampling, _State(sessions, rates))
+
+    def prefill(self, session: DraftSession, rows: int | None = None) -> bool:
+        """One drafter after the other; those that are done cost nothing."""
+        state: _State = session.state
+        return all(
+            drafter.prefill(state.sessions[method], rows)
+            for method, drafter in self.drafters.items()
+        )
+
+    def observe(
+        self,
+        session: DraftSession,
+        new_tokens: Sequence[int],
+        features: Sequence[Features] = (),
+        samples: Sequence[int] = (),
+    ) -> None:
+        """Books the last proposal and tells every drafter.
+
+        To observe is cheap by contract; a drafter with a model works off what it missed when it is
+        chosen next, in one pass. Samples belong to the last tree, so only its drafter gets them.
+        """
+        state: _State = session.state
+        session.tokens.extend(new_tokens)
+        last, state.last = state.last, None
+        if last is not None and new_tokens:
+            self._book(session, last, new_tokens)
+        for method, drafter in self.drafters.items():
+            drafter.observe(
+                state.sessions[method],
+                new_tokens,
+                narrowed(features, self.features, drafter.features),
+                samples if last is not None and method == last.method else (),
+            )
+
+    def propose(self, batch: Sequence[tuple[DraftSession, Budget]]) -> list[Proposal]:
+        """Each session's best drafter; those that chose the same one are drafted together."""
+        matches = self._matches(batch)
+        chosen: dict[str, list[int]] = defaultdict(list)
+        budgets: list[Budget] = []
+        proposals: list[Proposal | None] = []
+        for place, (session, budget) in enumerate(batch):
+            match = max(matches[place], key=lambda found: found.score or 0.0, default=None)
+            choice = self._choose(session, budget)
+            taken = match is not None and (
+                choice is None or self._worth(session, match) >= choice.rate
+            )
+            proposals.append(match if taken or choice is None else None)
+            budgets.append(budget if choice is None else choice.budget)
+            if not taken and choice is not None:
+                chosen[choice.method].append(place)
+        for method, places in chosen.items():
+            asked = [(batch[p][0].state.sessions[method], budgets[p]) for p in places]
+            for place, proposal in zip(places, self._timed(method, asked), strict=True):
+                proposals[place] = proposal
+        return [
+            self._sent(session, proposal or self._empty(session))
+            for (session, _), proposal in zip(batch, proposals, strict=True)
+        ]
+
+    def close(self, session: DraftSession) -> None:
+        """Frees the sessions of all drafters, whatever one of them does."""
+        with ExitStack() as closing:
+            for method, inner in session.state.sessions.items():
+                closing.callback(self.drafters[method].close, inner)
+        session.state = None
+
+    def _matches(self, batch: Sequence[tuple[DraftSession, Budget]]) -> list[list[Proposal]]:
+        """For each session what the drafters found that score their own proposals."""
+        found: list[list[Proposal]] = [[] for _ in batch]
+        for method, drafter in self.drafters.items():
+            if drafter.scores:
+                asked = [(session.state.sessions[method], budget) for session, budget in batch]
+                for matches, proposal in zip(found, self._timed(method, asked), strict=True):
+                    matches.append(proposal)
+        return found
+
+    def _timed(
+        self, method: str, asked: Sequence[tuple[DraftSession, Budget]]
+    ) -> Sequence[Proposal]:
+        """Proposals of one drafter; its time goes by levels of depth, the first is dearest."""
+        started = self._clock()
+        proposals = self.drafters[method].propose(asked)
+        depth = max((proposal.tree.depth for proposal in proposals), default=0)
+        self._level_s[method].add((self._clock() - started) / max(1, depth))
+        return proposals
+
+    def _choose(self, session: DraftSession, budget: Budget) -> Choice | None:
+        """The best of the drafters that do not score, and the depth at which it is best.
+
+        A tree keeps its depth: what a node less would save is not known here.
+        """
+        state: _State = session.state
+        best: Choice | None = None
+        least = 1 if budget.nodes <= budget.depth else budget.depth
+        for method, drafter in self.drafters.items():
+            if drafter.scores or budget.depth < 1 or budget.nodes < 1:
+                continue
+            level = self._passes(state, self._level_s[method].value or 0.0)
+            for depth, accepted in enumerate(state.rates[method].accepted(budget.depth), start=1):
+                if depth < least:
+                    continue
+                nodes = depth if least == 1 else budget.nodes
+                rate = (1.0 + accepted) / (1.0 + ROW * nodes + level * depth)
+                if best is None or rate > best.rate:
+                    best = Choice(method, replace(budget, depth=depth, nodes=nodes), rate)
+        return best
+
+    def _worth(self, session: DraftSession, match: Proposal) -> float:
+        """What a match promises; its time is spent already."""
+        if not match.tree.drafted:
+            return 0.0
+        return (1.0 + (match.score or 0.0)) / (1.0 + ROW * match.tree.drafted)
+
+    def _passes(self, state: _State, seconds: float) -> float:
+        """A time in passes over one row; 0 before the first pass was timed."""
+        return seconds / state.pass_s.value if state.pass_s.value else 0.0
+
+    def _sent(self, session: DraftSession, proposal: Proposal) -> Proposal:
+        state: _State = session.state
+        state.last, state.sent = proposal, self._clock()
+        return proposal
+
+    def _book(self, session: DraftSession, last: Proposal, tokens: Sequence[int]) -> None:
+        """Rates of the drafter that made the last proposal, and the time of the pass.
+
+        The walk can be repeated from the committed tokens, also where the proposal came too late.
+        """
+        state: _State = session.state
+        tried, kept = walked(last.tree, tokens)
+        for method, rates in state.rates.items():
+            for each in (rates, self._general[method, session.sampling.greedy]):
+                each.fade()
+                if method == last.method:
+                    each.book(tried, kept)
+        if len(tokens) <= kept + 1:  # more were a free run: it is not the time of one pass
+            rows = 1.0 + ROW * last.tree.drafted
+            state.pass_s.add((self._clock() - state.sent) / rows)
