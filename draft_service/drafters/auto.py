@@ -24,8 +24,8 @@ ROW = 0.06
 measured on two cores. Where rows are cheaper, drafts come out a little short."""
 
 FIRST_RATE = 0.4
-_SESSION = {"weight": 4.0, "decay": 0.97}
-_GENERAL = {"weight": 4.0, "decay": 0.999}
+_WEIGHT = 4.0
+_SESSION_DECAY, _GENERAL_DECAY = 0.97, 0.999
 
 Clock = Callable[[], float]
 
@@ -77,7 +77,7 @@ class AutoDrafter(Drafter):
         self._clock = clock
         # What is known of a drafter beyond a session, apart for greedy and sampled requests.
         self._general: dict[tuple[str, bool], Rates] = defaultdict(
-            lambda: Rates(FIRST_RATE, **_GENERAL)
+            lambda: Rates(FIRST_RATE, _WEIGHT, _GENERAL_DECAY)
         )
         self._level_s: dict[str, Mean] = defaultdict(lambda: Mean(0.95))
 
@@ -90,7 +90,8 @@ class AutoDrafter(Drafter):
                 undo.callback(drafter.close, sessions[method])
             undo.pop_all()
         rates = {
-            method: Rates(self._general[method, sampling.greedy], **_SESSION) for method in sessions
+            method: Rates(self._general[method, sampling.greedy], _WEIGHT, _SESSION_DECAY)
+            for method in sessions
         }
         return DraftSession(list(prompt), sampling, _State(sessions, rates))
 

@@ -36,7 +36,7 @@ def narrowed(
 
 
 def _columns(part: Features, taps: int, places: Sequence[int]) -> Features:
-    """Rows [rows, len(places) x hidden] of rows [rows, taps x hidden]; bfloat16 is moved as it is."""
+    """Rows [rows, len(places) x hidden] of rows [rows, taps x hidden], bit for bit."""
     hidden = part.width // taps
     rows = np.frombuffer(part.data, dtype=np.uint16).reshape(part.rows, taps, hidden)
     chosen = np.ascontiguousarray(rows[:, list(places)])
