@@ -12,18 +12,20 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from draft_service.drafters.track import Mean, Rates, walked
+from draft_service.drafters.track import Mean, Passes, Rates, walked
 from draft_service.drafters.union import narrowed, union
 from outrider.core.round import Budget, Features, Proposal, SamplingParams
 from outrider.drafting.base import Drafter, DraftSession
 
-ROW = 0.06
-"""Cost of a drafted node at the target, in passes over one row: between bfloat16 and float32 as
-measured on two cores. Where rows are cheaper, drafts come out a little short."""
+FIRST_ROW = 0.06
+"""Cost of a drafted node at the target, in passes without one, until passes were timed: between
+bfloat16 and float32 on two cores."""
 
-FIRST_RATE = 0.4
+FIRST_RATE = {False: 0.4, True: 0.55}
+"""Conditional acceptance of chains and of trees before anything is known."""
+
 _WEIGHT = 4.0
 _SESSION_DECAY, _GENERAL_DECAY = 0.97, 0.999
 
@@ -34,20 +36,20 @@ Clock = Callable[[], float]
 class _State:
     """What a session keeps besides the sessions of the drafters.
 
-    pass_s: time of a target pass over one row, with what is around it.
-    last: the last proposal; sent: when it was made.
+    rates: of each drafter's chains and trees.
+    last: the last proposal; tree: whether it was allowed to be one; sent: when it was made.
     """
 
     sessions: dict[str, DraftSession]
-    rates: dict[str, Rates]
-    pass_s: Mean = field(default_factory=lambda: Mean(0.9))
+    rates: dict[tuple[str, bool], Rates]
     last: Proposal | None = None
+    tree: bool = False
     sent: float = 0.0
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A drafter, the budget that it gets, and what it promises: tokens per pass over one row."""
+    """A drafter, the budget that it gets, and what it promises: tokens per pass without drafts."""
 
     method: str
     budget: Budget
@@ -75,10 +77,14 @@ class AutoDrafter(Drafter):
         self.features = union([drafter.features for drafter in drafters])
         self.wants_samples = any(drafter.wants_samples for drafter in drafters)
         self._clock = clock
-        # What is known of a drafter beyond a session, apart for greedy and sampled requests.
-        self._general: dict[tuple[str, bool], Rates] = defaultdict(
-            lambda: Rates(FIRST_RATE, _WEIGHT, _GENERAL_DECAY)
-        )
+        self._passes = Passes(FIRST_ROW)
+        # What is known beyond a session of chains and trees, apart for greedy and sampled requests.
+        self._general = {
+            (method, tree, greedy): Rates(FIRST_RATE[tree], _WEIGHT, _GENERAL_DECAY)
+            for method in self.drafters
+            for tree in (False, True)
+            for greedy in (False, True)
+        }
         self._level_s: dict[str, Mean] = defaultdict(lambda: Mean(0.95))
 
     def open(self, prompt: Sequence[int], sampling: SamplingParams) -> DraftSession:
@@ -90,8 +96,9 @@ class AutoDrafter(Drafter):
                 undo.callback(drafter.close, sessions[method])
             undo.pop_all()
         rates = {
-            method: Rates(self._general[method, sampling.greedy], _WEIGHT, _SESSION_DECAY)
-            for method in sessions
+            (method, tree): Rates(general, _WEIGHT, _SESSION_DECAY)
+            for (method, tree, greedy), general in self._general.items()
+            if greedy == sampling.greedy
         }
         return DraftSession(list(prompt), sampling, _State(sessions, rates))
 
@@ -137,9 +144,7 @@ class AutoDrafter(Drafter):
         for place, (session, budget) in enumerate(batch):
             match = max(matches[place], key=lambda found: found.score or 0.0, default=None)
             choice = self._choose(session, budget)
-            taken = match is not None and (
-                choice is None or self._worth(session, match) >= choice.rate
-            )
+            taken = match is not None and (choice is None or self._worth(match) >= choice.rate)
             proposals.append(match if taken or choice is None else None)
             budgets.append(budget if choice is None else choice.budget)
             if not taken and choice is not None:
@@ -148,10 +153,14 @@ class AutoDrafter(Drafter):
             asked = [(batch[p][0].state.sessions[method], budgets[p]) for p in places]
             for place, proposal in zip(places, self._timed(method, asked), strict=True):
                 proposals[place] = proposal
-        return [
-            self._sent(session, proposal or self._empty(session))
-            for (session, _), proposal in zip(batch, proposals, strict=True)
-        ]
+        answers = []
+        for (session, _), budget, proposal in zip(batch, budgets, proposals, strict=True):
+            answer = proposal or self._empty(session)
+            state: _State = session.state
+            state.last, state.tree = answer, budget.nodes > budget.depth
+            state.sent = self._clock()
+            answers.append(answer)
+        return answers
 
     def close(self, session: DraftSession) -> None:
         """Frees the sessions of all drafters, whatever one of them does."""
@@ -181,53 +190,46 @@ class AutoDrafter(Drafter):
         return proposals
 
     def _choose(self, session: DraftSession, budget: Budget) -> Choice | None:
-        """The best of the drafters that do not score, and the depth at which it is best.
+        """The best of the drafters that do not score, and the chain or tree at which it is best.
 
-        A tree keeps its depth: what a node less would save is not known here.
+        None where no draft is worth its cost. As rates fade, one is tried again in time.
         """
         state: _State = session.state
+        row, base = self._passes.row, self._passes.base
+        deepest = min(budget.depth, budget.nodes)
         best: Choice | None = None
-        least = 1 if budget.nodes <= budget.depth else budget.depth
         for method, drafter in self.drafters.items():
-            if drafter.scores or budget.depth < 1 or budget.nodes < 1:
+            if drafter.scores:
                 continue
-            level = self._passes(state, self._level_s[method].value or 0.0)
-            for depth, accepted in enumerate(state.rates[method].accepted(budget.depth), start=1):
-                if depth < least:
-                    continue
-                nodes = depth if least == 1 else budget.nodes
-                rate = (1.0 + accepted) / (1.0 + ROW * nodes + level * depth)
-                if best is None or rate > best.rate:
+            level = (self._level_s[method].value or 0.0) / base if base else 0.0
+            chains = state.rates[method, False].accepted(deepest)
+            shapes = [(depth, depth, worth) for depth, worth in enumerate(chains, start=1)]
+            if shapes and budget.nodes > budget.depth:
+                tree = state.rates[method, True].accepted(budget.depth)
+                shapes.append((budget.depth, budget.nodes, tree[-1]))
+            for depth, nodes, accepted in shapes:
+                rate = (1.0 + accepted) / (1.0 + row * nodes + level * depth)
+                if rate > (1.0 if best is None else best.rate):
                     best = Choice(method, replace(budget, depth=depth, nodes=nodes), rate)
         return best
 
-    def _worth(self, session: DraftSession, match: Proposal) -> float:
+    def _worth(self, match: Proposal) -> float:
         """What a match promises; its time is spent already."""
         if not match.tree.drafted:
             return 0.0
-        return (1.0 + (match.score or 0.0)) / (1.0 + ROW * match.tree.drafted)
-
-    def _passes(self, state: _State, seconds: float) -> float:
-        """A time in passes over one row; 0 before the first pass was timed."""
-        return seconds / state.pass_s.value if state.pass_s.value else 0.0
-
-    def _sent(self, session: DraftSession, proposal: Proposal) -> Proposal:
-        state: _State = session.state
-        state.last, state.sent = proposal, self._clock()
-        return proposal
+        return (1.0 + (match.score or 0.0)) / (1.0 + self._passes.row * match.tree.drafted)
 
     def _book(self, session: DraftSession, last: Proposal, tokens: Sequence[int]) -> None:
         """Rates of the drafter that made the last proposal, and the time of the pass.
 
         The walk can be repeated from the committed tokens, also where the proposal came too late.
         """
-        state: _State = session.state
         tried, kept = walked(last.tree, tokens)
-        for method, rates in state.rates.items():
-            for each in (rates, self._general[method, session.sampling.greedy]):
+        made = last.method, session.state.tree
+        for (method, tree), rates in session.state.rates.items():
+            for each in (rates, self._general[method, tree, session.sampling.greedy]):
                 each.fade()
-                if method == last.method:
+                if (method, tree) == made:
                     each.book(tried, kept)
         if len(tokens) <= kept + 1:  # more were a free run: it is not the time of one pass
-            rows = 1.0 + ROW * last.tree.drafted
-            state.pass_s.add((self._clock() - state.sent) / rows)
+            self._passes.add(last.tree.drafted, self._clock() - session.state.sent)

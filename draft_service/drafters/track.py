@@ -16,6 +16,8 @@ from outrider.core.tree import TokenTree
 DEPTHS = 16
 """Deeper positions share the last one's rate."""
 
+_LEAST_UNIT = 1e-6
+
 
 @dataclass
 class Rates:
@@ -30,14 +32,17 @@ class Rates:
     prior: Rates | float
     weight: float
     decay: float
-    kept: list[float] = field(default_factory=lambda: [0.0] * DEPTHS)
-    tried: list[float] = field(default_factory=lambda: [0.0] * DEPTHS)
+    # Observations in units that a new one is worth 1 / _unit of, so that to fade is one product.
+    _unit: float = 1.0
+    _kept: list[float] = field(default_factory=lambda: [0.0] * DEPTHS)
+    _tried: list[float] = field(default_factory=lambda: [0.0] * DEPTHS)
 
     def at(self, depth: int) -> float:
         """The rate at a depth, from 1 on."""
         place = min(depth, DEPTHS) - 1
         prior = self.prior.at(depth) if isinstance(self.prior, Rates) else self.prior
-        return (self.kept[place] + self.weight * prior) / (self.tried[place] + self.weight)
+        kept, tried = self._kept[place] * self._unit, self._tried[place] * self._unit
+        return (kept + self.weight * prior) / (tried + self.weight)
 
     def accepted(self, depth: int) -> list[float]:
         """Expected accepted tokens of drafts of depth 1 to `depth`."""
@@ -50,14 +55,17 @@ class Rates:
 
     def fade(self) -> None:
         """A round has passed."""
-        self.kept = [value * self.decay for value in self.kept]
-        self.tried = [value * self.decay for value in self.tried]
+        self._unit *= self.decay
+        if self._unit < _LEAST_UNIT:
+            self._kept = [value * self._unit for value in self._kept]
+            self._tried = [value * self._unit for value in self._tried]
+            self._unit = 1.0
 
     def book(self, tried: int, kept: int) -> None:
         """A draft was kept to depth `kept`, and `tried` depths had something to keep."""
         for depth in range(min(tried, DEPTHS)):
-            self.tried[depth] += 1.0
-            self.kept[depth] += depth < kept
+            self._tried[depth] += 1.0 / self._unit
+            self._kept[depth] += (depth < kept) / self._unit
 
 
 def walked(tree: TokenTree, tokens: Sequence[int]) -> tuple[int, int]:
@@ -98,3 +106,52 @@ class Mean:
     def value(self) -> float | None:
         """The mean; None before the first value."""
         return self.total / self.weight if self.weight else None
+
+
+@dataclass
+class Passes:
+    """Time of a target pass as a line in its drafted nodes, with what is around a pass.
+
+    Least squares over decayed observations, the slope drawn to `first` where they tell little.
+
+    Args:
+        first: cost of a node in passes without one, before anything was measured.
+        weight: how much spread of nodes (squared, summed) the first slope counts as.
+        decay: what an observation is worth one later.
+    """
+
+    first: float
+    weight: float = 10.0
+    decay: float = 0.99
+    _sums: tuple[float, ...] = (0.0, 0.0, 0.0, 0.0, 0.0)
+
+    def add(self, nodes: int, seconds: float) -> None:
+        """A pass; one that took far longer than others stood in a queue, and counts as that far."""
+        if self.base:
+            seconds = min(seconds, 4.0 * self.base * (1.0 + self.row * nodes))
+        new = (1.0, nodes, seconds, nodes * nodes, nodes * seconds)
+        self._sums = tuple(
+            self.decay * total + value for total, value in zip(self._sums, new, strict=True)
+        )
+
+    @property
+    def base(self) -> float:
+        """Seconds without a node; 0 before the first pass."""
+        return self._line()[0]
+
+    @property
+    def row(self) -> float:
+        """Cost of a node in passes without one."""
+        base, slope = self._line()
+        return slope / base if base else self.first
+
+    def _line(self) -> tuple[float, float]:
+        """Intercept and slope, neither below 0."""
+        count, nodes, seconds, squares, products = self._sums
+        if not count or not seconds:
+            return 0.0, 0.0
+        first = self.first * seconds / (count + self.first * nodes)
+        spread, together = squares - nodes * nodes / count, products - nodes * seconds / count
+        slope = max(0.0, (together + self.weight * first) / (spread + self.weight))
+        slope = min(slope, seconds / (2.0 * nodes)) if nodes else slope
+        return (seconds - slope * nodes) / count, slope

@@ -156,15 +156,52 @@ def test_a_slow_drafter_must_be_right_more_often() -> None:
 
 
 def test_a_chain_is_no_deeper_than_it_pays_and_never_deeper_than_asked() -> None:
-    for right, depth in ((["model"], 4), ([], 1)):
+    clock = Clock()
+    model = Played("model", clock=clock)
+    auto = AutoDrafter([model], clock)
+    session = auto.open([1], GREEDY)
+    rounds(auto, session, ["model"], 30, clock)
+    assert model.budgets[0].depth == model.budgets[0].nodes < 4
+    assert model.budgets[-1].depth == model.budgets[-1].nodes == 4
+    ask(auto, session, Budget(1, 1, m=7, p_min=0.25))
+    assert model.budgets[-1] == Budget(1, 1, m=7, p_min=0.25)
+
+
+def test_a_drafter_that_is_never_right_is_hardly_asked() -> None:
+    clock = Clock()
+    model = Played("model", clock=clock)
+    auto = AutoDrafter([model], clock)
+    session = auto.open([1], GREEDY)
+    rounds(auto, session, [], 200, clock)
+    asked = len(model.batches)
+    assert 0 < asked < 60
+    assert max(budget.depth for budget in model.budgets[-10:]) == 1
+    assert rounds(auto, session, ["model"], 400, clock)[-10:] == ["model"] * 10  # and tried again
+
+
+def test_a_tree_is_asked_for_where_rows_are_cheap_and_a_chain_where_they_are_dear() -> None:
+    """The first child is right twice in three rounds, the second in the others."""
+
+    class Wide(Played):
+        def one(self, session: DraftSession, budget: Budget) -> Proposal:
+            tree = TokenTree(
+                (session.tokens[-1], 50, 51)[: budget.nodes + 1], (-1, 0, 0)[: budget.nodes + 1]
+            )
+            return Proposal(tree, self.method)
+
+    for node_s, tree in ((0.0, True), (0.01, False)):
         clock = Clock()
-        model = Played("model", clock=clock)
+        model = Wide("model", clock=clock)
         auto = AutoDrafter([model], clock)
         session = auto.open([1], GREEDY)
-        rounds(auto, session, right, 30, clock)
-        assert model.budgets[-1].depth == model.budgets[-1].nodes == depth
-    ask(auto, session, Budget(4, 9, m=7, p_min=0.25))
-    assert model.budgets[-1] == Budget(4, 9, m=7, p_min=0.25)
+        for turn in range(100):  # with different numbers of nodes, or nobody could tell their cost
+            proposal = ask(auto, session, Budget(1, 2) if turn < 90 and turn % 2 else Budget(1, 1))
+            clock.now += 0.02 + node_s * proposal.tree.drafted
+            wanted = 50 if turn % 3 else 51
+            child = proposal.tree.child_with(0, wanted)
+            auto.observe(session, [wanted] if child is None else [wanted, 9])
+        ask(auto, session, Budget(1, 2))
+        assert (model.budgets[-1].nodes > model.budgets[-1].depth) is tree
 
 
 def test_the_choice_is_made_before_a_drafter_draws_and_what_it_drew_is_submitted() -> None:
@@ -199,10 +236,10 @@ def test_rates_are_booked_under_the_method_that_proposed() -> None:
     clock = Clock()
     auto = AutoDrafter([NgramDrafter(), Played("model", clock=clock)], clock)
     session = auto.open(list(range(20)), GREEDY)
-    before = {method: rates.at(1) for method, rates in session.state.rates.items()}
+    before = {m: rates.at(1) for (m, tree), rates in session.state.rates.items() if not tree}
     assert ask(auto, session).method == "model"
     auto.observe(session, [50, 99])
-    after = session.state.rates
+    after = {m: rates for (m, tree), rates in session.state.rates.items() if not tree}
     assert after["model"].at(1) > before["model"]
     assert after["model"].at(2) < before["model"]  # one kept, the second refused
     assert after["model"].at(3) == before["model"]  # never reached
@@ -213,10 +250,10 @@ def test_a_draft_that_was_kept_whole_says_nothing_of_the_depth_behind() -> None:
     clock = Clock()
     auto = AutoDrafter([Played("model", clock=clock)], clock)
     session = auto.open([1], GREEDY)
-    before = session.state.rates["model"].at(3)
+    before = session.state.rates["model", False].at(3)
     ask(auto, session, Budget(2, 2))
     auto.observe(session, [50, 51, 99])
-    assert session.state.rates["model"].at(3) == before
+    assert session.state.rates["model", False].at(3) == before
 
 
 def test_greedy_and_sampled_requests_are_known_apart() -> None:
@@ -225,8 +262,8 @@ def test_greedy_and_sampled_requests_are_known_apart() -> None:
     session = auto.open([1], GREEDY)
     rounds(auto, session, ["model"], 20, clock)
     greedy, sampled = auto.open([1], GREEDY), auto.open([1], SamplingParams())
-    assert greedy.state.rates["model"].at(1) > 0.6
-    assert sampled.state.rates["model"].at(1) == pytest.approx(0.4)
+    assert greedy.state.rates["model", False].at(1) > 0.6
+    assert sampled.state.rates["model", False].at(1) == pytest.approx(0.4)
 
 
 def test_every_drafter_hears_every_token_and_only_the_last_trees_own_its_samples() -> None:
