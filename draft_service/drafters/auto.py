@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from draft_service.drafters.track import Mean, Passes, Rates, walked
+from draft_service.drafters.track import Mean, Passes, Rates, kept_depth
 from draft_service.drafters.union import narrowed, union
 from outrider.core.round import Budget, Features, Proposal, SamplingParams
 from outrider.drafting.base import Drafter, DraftSession
@@ -37,13 +37,13 @@ class _State:
     """What a session keeps besides the sessions of the drafters.
 
     rates: of each drafter's chains and trees.
-    last: the last proposal; tree: whether it was allowed to be one; sent: when it was made.
+    last, asked: the last proposal and the budget that it was made for; sent: when it was made.
     """
 
     sessions: dict[str, DraftSession]
     rates: dict[tuple[str, bool], Rates]
     last: Proposal | None = None
-    tree: bool = False
+    asked: Budget | None = None
     sent: float = 0.0
 
 
@@ -81,7 +81,8 @@ class AutoDrafter(Drafter):
         # What is known beyond a session of chains and trees, apart for greedy and sampled requests.
         self._general = {
             (method, tree, greedy): Rates(FIRST_RATE[tree], _WEIGHT, _GENERAL_DECAY)
-            for method in self.drafters
+            for method, drafter in self.drafters.items()
+            if not drafter.scores
             for tree in (False, True)
             for greedy in (False, True)
         }
@@ -157,7 +158,7 @@ class AutoDrafter(Drafter):
         for (session, _), budget, proposal in zip(batch, budgets, proposals, strict=True):
             answer = proposal or self._empty(session)
             state: _State = session.state
-            state.last, state.tree = answer, budget.nodes > budget.depth
+            state.last, state.asked = answer, budget
             state.sent = self._clock()
             answers.append(answer)
         return answers
@@ -224,12 +225,12 @@ class AutoDrafter(Drafter):
 
         The walk can be repeated from the committed tokens, also where the proposal came too late.
         """
-        tried, kept = walked(last.tree, tokens)
-        made = last.method, session.state.tree
+        asked: Budget = session.state.asked
+        kept = kept_depth(last.tree, tokens)
         for (method, tree), rates in session.state.rates.items():
             for each in (rates, self._general[method, tree, session.sampling.greedy]):
                 each.fade()
-                if (method, tree) == made:
-                    each.book(tried, kept)
+                if method == last.method and tree == (asked.nodes > asked.depth):
+                    each.book(asked.depth, kept)
         if len(tokens) <= kept + 1:  # more were a free run: it is not the time of one pass
             self._passes.add(last.tree.drafted, self._clock() - session.state.sent)

@@ -1,9 +1,10 @@
 """How well a drafter does: how often drafts are kept at each depth, and what they cost.
 
-Rates are conditional: of the drafts that reached a depth, the share that was kept there. A draft
-that ended because all of it was kept says nothing of the depth behind it, so it counts there
-neither way; the plain mean of accepted over drafted would be too low. Everything decays, towards
-what is known of the drafter in general, so a drafter that fell behind is tried again.
+Rates are conditional: of the drafts that were kept up to a depth, the share kept there too. Where
+the budget ended a draft that was kept whole, nothing is known of the depth behind it, and it counts
+there neither way: the plain mean of accepted over drafted would be too low. A draft that its
+drafter ended early counts as one that failed there, for no more of it was kept. Everything decays,
+towards what is known of the drafter in general, so one that fell behind is tried again.
 """
 
 from __future__ import annotations
@@ -61,28 +62,22 @@ class Rates:
             self._tried = [value * self._unit for value in self._tried]
             self._unit = 1.0
 
-    def book(self, tried: int, kept: int) -> None:
-        """A draft was kept to depth `kept`, and `tried` depths had something to keep."""
-        for depth in range(min(tried, DEPTHS)):
+    def book(self, asked: int, kept: int) -> None:
+        """A draft of depth `asked` was asked for, and it was kept to depth `kept`."""
+        for depth in range(min(asked, kept + 1, DEPTHS)):
             self._tried[depth] += 1.0 / self._unit
             self._kept[depth] += (depth < kept) / self._unit
 
 
-def walked(tree: TokenTree, tokens: Sequence[int]) -> tuple[int, int]:
-    """Depths at which committed tokens met drafted nodes, and depths at which they went on there.
-
-    Args:
-        tokens: what was committed behind the tree's root.
-    """
-    node: int | None = 0
-    tried = kept = 0
+def kept_depth(tree: TokenTree, tokens: Sequence[int]) -> int:
+    """How deep the walk went in a tree, from what was committed behind its root."""
+    node, depth = 0, 0
     for token in tokens:
-        if node is None or not tree.children[node]:
+        child = tree.child_with(node, token)
+        if child is None:
             break
-        tried += 1
-        node = tree.child_with(node, token)
-        kept += node is not None
-    return tried, kept
+        node, depth = child, depth + 1
+    return depth
 
 
 @dataclass

@@ -234,7 +234,7 @@ def test_the_choice_is_made_before_a_drafter_draws_and_what_it_drew_is_submitted
 
 def test_rates_are_booked_under_the_method_that_proposed() -> None:
     clock = Clock()
-    auto = AutoDrafter([NgramDrafter(), Played("model", clock=clock)], clock)
+    auto = AutoDrafter([NgramDrafter(), Played("model"), Played("other")], clock)
     session = auto.open(list(range(20)), GREEDY)
     before = {m: rates.at(1) for (m, tree), rates in session.state.rates.items() if not tree}
     assert ask(auto, session).method == "model"
@@ -243,7 +243,26 @@ def test_rates_are_booked_under_the_method_that_proposed() -> None:
     assert after["model"].at(1) > before["model"]
     assert after["model"].at(2) < before["model"]  # one kept, the second refused
     assert after["model"].at(3) == before["model"]  # never reached
-    assert after["ngram"].at(1) == before["ngram"]
+    assert after["other"].at(1) == before["other"]
+
+
+def test_a_match_is_not_booked_under_a_model() -> None:
+    clock = Clock()
+    auto = AutoDrafter([NgramDrafter(), Played("model")], clock)
+    session = auto.open([1, 2, 3] * 5, GREEDY)
+    assert ask(auto, session).method == "ngram"
+    auto.observe(session, [9])
+    assert session.state.rates["model", False].at(1) == pytest.approx(0.4)
+
+
+def test_a_drafter_that_was_asked_and_had_nothing_failed() -> None:
+    clock = Clock()
+    silent = Played("silent", drafted=[], clock=clock)
+    auto = AutoDrafter([silent, Played("model", clock=clock)], clock)
+    session = auto.open([1], GREEDY)
+    chosen = rounds(auto, session, ["model"], 40, clock)
+    assert chosen[0] == "silent"
+    assert chosen[-20:] == ["model"] * 20
 
 
 def test_a_draft_that_was_kept_whole_says_nothing_of_the_depth_behind() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from draft_service.drafters.track import DEPTHS, Mean, Passes, Rates, walked
+from draft_service.drafters.track import DEPTHS, Mean, Passes, Rates, kept_depth
 from outrider.core.tree import TokenTree
 
 TREE = TokenTree((1, 10, 20, 11, 21), (-1, 0, 0, 1, 2))
@@ -11,26 +11,24 @@ TREE = TokenTree((1, 10, 20, 11, 21), (-1, 0, 0, 1, 2))
 @pytest.mark.parametrize(
     ("tokens", "expected"),
     [
-        ([10, 11, 99], (2, 2)),
-        ([20, 21, 99], (2, 2)),
-        ([20, 11], (2, 1)),
-        ([30], (1, 0)),
-        ([10], (1, 1)),
-        ([10, 11], (2, 2)),
-        ([], (0, 0)),
+        ([10, 11, 99], 2),
+        ([20, 21, 99], 2),
+        ([20, 11], 1),
+        ([30], 0),
+        ([10], 1),
+        ([10, 11], 2),
+        ([], 0),
     ],
 )
-def test_the_walk_is_repeated_from_committed_tokens(
-    tokens: list[int], expected: tuple[int, int]
-) -> None:
-    assert walked(TREE, tokens) == expected
-    assert walked(TokenTree.root_only(1), tokens) == (0, 0)
+def test_the_walk_is_repeated_from_committed_tokens(tokens: list[int], expected: int) -> None:
+    assert kept_depth(TREE, tokens) == expected
+    assert kept_depth(TokenTree.root_only(1), tokens) == 0
 
 
 def test_rates_are_conditional_and_drawn_to_the_prior() -> None:
     rates = Rates(0.5, weight=2.0, decay=1.0)
-    for tried, kept in ((3, 3), (2, 1), (1, 0)):
-        rates.book(tried, kept)
+    for asked, kept in ((3, 3), (3, 1), (2, 0)):
+        rates.book(asked, kept)
     assert rates.at(1) == pytest.approx((2 + 1) / (3 + 2))
     assert rates.at(2) == pytest.approx((1 + 1) / (2 + 2))
     assert rates.at(3) == pytest.approx((1 + 1) / (1 + 2))
