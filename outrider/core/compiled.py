@@ -36,6 +36,7 @@ KERNEL_FILES = (
     "core/weights.py",
     "models/lean/attention.py",
     "models/lean/lanes.py",
+    "models/lean/products.py",
     "models/lean/rows.py",
     "models/lean/tiles.py",
     "models/lean/vector.py",

@@ -104,18 +104,23 @@ class QuantisedLinear(nn.Module):
         return out.view(*x.shape[:-1], out.shape[-1])
 
 
-class Int8Weight:
-    """A weight [out, in] rounded to int8, packed; each output's largest becomes 127.
+def rounded(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """A weight [out, in] as int8, and a float32 scale [out]; each output's largest becomes 127."""
+    whole = weight.detach().float()
+    scale = (whole.abs().amax(dim=1) / 127.0).clamp_min(1e-30)
+    return torch.round(whole / scale[:, None]).to(torch.int8).contiguous(), scale
 
-    The scales are float32; on the CPU oneDNN sums bytes exactly, so a row's bits do not depend on
+
+class Int8Weight:
+    """A weight [out, in] as `rounded` has it, packed.
+
+    On the CPU oneDNN sums bytes exactly, so a row's bits do not depend on
     the rows beside it.
     """
 
     def __init__(self, weight: Tensor) -> None:
-        whole = weight.detach().float()
-        self.scale = (whole.abs().amax(dim=1) / 127.0).clamp_min(1e-30)
-        rounded = torch.round(whole / self.scale[:, None]).to(torch.int8).contiguous()
-        self._packed = torch.ops.onednn.qlinear_prepack(rounded, None)
+        whole, self.scale = rounded(weight)
+        self._packed = torch.ops.onednn.qlinear_prepack(whole, None)
         self._zero = torch.zeros(len(self.scale), dtype=torch.int32)
         self._op = torch.ops.onednn.qlinear_pointwise.default
 

@@ -11,7 +11,7 @@ x stays float32 throughout. Llama, SmolLM, Mistral (windows), Qwen2 (biases of q
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, cast
 
 import numba
@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from outrider.models.lean.layer import Keys, Layer, Scratch, floats, head_logits
-from outrider.models.lean.linear import Dense, Int8
+from outrider.models.lean.linear import linears_name, make_linear
 from outrider.models.lean.plan import plan
 from outrider.models.lean.rotary import Rotary
 from outrider.models.lean.rows import add_norm
@@ -46,9 +46,9 @@ class LeanDecoder:
         self._shape = LayerShape(config.num_key_value_heads, dim, dim)
         self._eps = np.float32(config.rms_norm_eps)
         self.cache_dtype = torch.float32 if kind == torch.float32 else torch.bfloat16
-        linears = "onednn-int8" if kind == torch.int8 else "onednn-packed"
-        self.kernels = kernel_set(model.device, linears, f"lean numba={numba.__version__}")
-        make = Int8 if kind == torch.int8 else Dense
+        lean = f"lean numba={numba.__version__}"
+        self.kernels = kernel_set(model.device, linears_name(kind), lean)
+        make = partial(make_linear, kind=kind)
         self._rotary = Rotary(decoder.rotary_emb)
         self._embedding = decoder.embed_tokens.weight.detach()
         self._norms = [floats(layer.input_layernorm.weight) for layer in decoder.layers]
@@ -57,7 +57,7 @@ class LeanDecoder:
             for layer in decoder.layers
         ]
         self._norm = floats(decoder.norm.weight)
-        self._head = make(model.lm_head.weight.detach())
+        self._head = make(model.lm_head.weight)
         sizes = config.hidden_size, heads * dim, config.intermediate_size
         self._scratch = lru_cache(maxsize=32)(lambda rows: Scratch(rows, *sizes, kind))
 

@@ -11,21 +11,9 @@ import torch
 from torch import Tensor
 
 from outrider.models.lean.attention import attend, rotate_and_write
-from outrider.models.lean.linear import Array, Linear
+from outrider.models.lean.linear import Array, Linear, Wide
 from outrider.models.lean.plan import Plan
 from outrider.models.lean.rows import add_norm, gated, store_rows
-from outrider.models.linear import padded
-
-
-class Wide:
-    """Rows of one width on their way into a linear, as array and tensor, with their scales."""
-
-    def __init__(self, rows: int, width: int, kind: torch.dtype) -> None:
-        height = rows if kind == torch.int8 else padded(rows)
-        self.tensor = torch.zeros(height, width, dtype=torch.uint8 if kind == torch.int8 else kind)
-        view = self.tensor.view(torch.uint16) if kind == torch.bfloat16 else self.tensor
-        self.array = view.numpy()[:rows]
-        self.scales = np.ones(rows, np.float32)
 
 
 class Scratch:
@@ -113,9 +101,8 @@ class Layer:
         Returns:
             The product's output [rows, hidden], to be added to x, and its scales [rows].
         """
-        rows = len(x)
         normed, attended, product = scratch.normed, scratch.attended, scratch.product
-        qkv, view = self.qkv(inputs.tensor)[:rows], plan.view(self.window)
+        qkv, view = self.qkv(inputs), plan.view(self.window)
         rotate_and_write(
             qkv,
             inputs.scales,
@@ -148,11 +135,11 @@ class Layer:
             scratch.sums,
         )
         store_rows(scratch.sums, attended.array, attended.scales)
-        delta = self.o(attended.tensor)[:rows]
+        delta = self.o(attended)
         add_norm(x, delta, attended.scales, self.middle_norm, self.eps, normed.array, normed.scales)
-        gate_up = self.gate_up(normed.tensor)[:rows]
+        gate_up = self.gate_up(normed)
         gated(gate_up, normed.scales, product.array, product.scales)
-        return self.down(product.tensor)[:rows], product.scales
+        return self.down(product), product.scales
 
 
 def floats(weight: Tensor | None) -> Array:
@@ -162,10 +149,9 @@ def floats(weight: Tensor | None) -> Array:
 
 def head_logits(head: Linear, states: Tensor, kind: torch.dtype) -> Tensor:
     """A head's linear over float32 states [n, hidden] -> float32 [n, vocab]."""
-    rows = states.shape[0]
-    wide = Wide(rows, states.shape[1], kind)
-    store_rows(states.contiguous().numpy(), wide.array, wide.scales)
-    out = torch.from_numpy(head(wide.tensor)[:rows])
-    if kind == torch.bfloat16:
+    inputs = Wide(states.shape[0], states.shape[1], kind)
+    store_rows(states.contiguous().numpy(), inputs.array, inputs.scales)
+    out = torch.from_numpy(head(inputs))
+    if out.dtype == torch.uint16:
         return out.view(torch.bfloat16).float()
-    return out if kind == torch.float32 else out * torch.from_numpy(wide.scales)[:, None]
+    return out * torch.from_numpy(inputs.scales)[:, None] if kind == torch.int8 else out
