@@ -155,8 +155,8 @@ class AutoDrafter(Drafter):
             for place, proposal in zip(places, self._timed(method, asked), strict=True):
                 proposals[place] = proposal
         answers = []
-        for (session, _), budget, proposal in zip(batch, budgets, proposals, strict=True):
-            answer = proposal or self._empty(session)
+        for (session, _), budget, made in zip(batch, budgets, proposals, strict=True):
+            answer = made or self._empty(session)
             state: _State = session.state
             state.last, state.asked = answer, budget
             state.sent = self._clock()

@@ -202,7 +202,7 @@ def test_what_a_service_would_refuse_is_refused_before_anything_starts(
 
 
 def test_a_target_without_drafters_of_its_own_gets_those_that_need_no_path() -> None:
-    assert Cluster(target="tiny").drafters == ("ngram",)
+    assert Cluster(target="tiny").drafters == ("ngram", "lookahead")
     assert Cluster().drafters == ("ngram", "draft_model")
 
 
