@@ -7,7 +7,7 @@ import logging
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from draft_service.drafters.registry import build_drafter
+from draft_service.drafters.registry import build_drafters
 from draft_service.drafters.setup import Setup, Vocabulary
 from draft_service.engine import DraftEngine
 from draft_service.service import DraftService
@@ -42,8 +42,15 @@ def main() -> int:
 
 def _prepared(settings: DraftSettings) -> tuple[Vocabulary, list[Drafter]]:
     vocabulary = vocabulary_of(settings.target)
-    setup = Setup(settings.target, vocabulary, settings.dtype, settings.device, settings.threads)
-    return vocabulary, [build_drafter(spec, setup) for spec in settings.drafter_specs]
+    setup = Setup(
+        settings.target,
+        vocabulary,
+        settings.dtype,
+        settings.device,
+        settings.threads,
+        settings.ngram_past_tokens,
+    )
+    return vocabulary, build_drafters(settings.drafter_specs, setup)
 
 
 if __name__ == "__main__":

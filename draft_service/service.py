@@ -136,6 +136,8 @@ class DraftService(draft_pb2_grpc.DraftServicer):
         """The request, if it fits the session; the stream's round and length move on."""
         limits = self._engine.limits
         check_tokens("request.new_tokens", message.new_tokens, self._vocabulary.size)
+        check_range("request.samples: length", len(message.samples), 0, limits.max_nodes + 1)
+        check_tokens("request.samples", message.samples, self._vocabulary.size)
         if message.round <= stream.round:
             raise FailedPrecondition(f"request.round: {message.round}, limit above {stream.round}")
         length = stream.length + len(message.new_tokens)
@@ -180,6 +182,7 @@ def _drafter_to_proto(drafter: Drafter) -> draft_pb2.DrafterInfo:
     return draft_pb2.DrafterInfo(
         method=drafter.method,
         recommended_depth=drafter.recommended_depth,
+        recommended_nodes=drafter.recommended_nodes,
         features=None
         if spec is None
         else types_pb2.FeatureSpec(taps=spec.taps, window=spec.window),

@@ -35,6 +35,13 @@ class DraftSettings(ServiceSettings):
     prefill_rows: int = Field(
         128, ge=1, le=65_536, description="prompt tokens between two batches of drafts"
     )
+    ngram_past_tokens: int = Field(
+        0,
+        ge=0,
+        le=10_000_000,
+        description="tokens of past outputs that ngram looks up for all requests; 0: none, since "
+        "a request's speed would tell of others' texts",
+    )
     queue: int = Field(32, ge=1, le=65_536, description="requests of one session that may wait")
 
     @field_validator("drafter")

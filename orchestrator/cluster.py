@@ -126,7 +126,10 @@ class Cluster:
     def methods(self) -> list[Method]:
         """Drafters seen so far, in the order in which draft services list them; the first is the
         default."""
-        return [Method(name, drafter.recommended_depth) for name, drafter in self._known.items()]
+        return [
+            Method(name, drafter.recommended_depth, drafter.recommended_nodes)
+            for name, drafter in self._known.items()
+        ]
 
     def features(self, method: str) -> tuple[FeatureSpec | None, bool]:
         """The features that a drafter asks for, and whether it wants samples."""

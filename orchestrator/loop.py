@@ -115,8 +115,9 @@ class Loop:
         tokens, kinds = tokens[: stop + 1], kinds[: stop + 1]
         if self._drafter is not None:
             features = [*self._verifier.take_features(), *_accepted_rows(evidence, decision)]
-            samples = evidence.samples if self._drafter.wants_samples else ()
-            self._drafter.observe(tokens, features, samples)
+            # Under Rejection they are tokens from outside q~, not what the target would say.
+            told = self._drafter.wants_samples and not proposal.drawn_from
+            self._drafter.observe(tokens, features, evidence.samples if told else ())
         return self._extend(tokens, kinds)
 
     async def _free_run(self) -> AsyncGenerator[Committed, None]:

@@ -78,11 +78,15 @@ class RemoteDrafter:
     def observe(
         self, tokens: Sequence[int], features: Sequence[Features], samples: Sequence[int]
     ) -> None:
-        """Tokens were committed, the new root last; they ride in the next request."""
+        """Tokens were committed, the new root last; they ride in the next request.
+
+        So do the samples of the last tree, also where a free run came in between.
+        """
         self._tokens += tokens
         if self.features is not None:
             self._pending_features += features
-        self._samples = samples
+        if samples:
+            self._samples = samples
 
     async def propose(self, budget: Budget) -> Proposal | None:
         """A tree behind the last observed token; None where it came too late or not at all."""
@@ -174,6 +178,7 @@ class RemoteDrafter:
         became_ready = False
         self._round = 0
         self._sent = len(self._tokens)
+        self._samples = ()  # of a tree that the new session never made
         opening = draft_pb2.DraftOpen(
             request_id=self._request_id,
             method=self.method,

@@ -24,10 +24,11 @@ MAX_LABEL_CHARS = 64
 
 @dataclass(frozen=True)
 class Method:
-    """A drafter that requests may name, and the depth that it recommends."""
+    """A drafter that requests may name, and what it recommends; 0 nodes: as many as the depth."""
 
     name: str
     recommended_depth: int
+    recommended_nodes: int = 0
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,8 @@ def _speculation(
     check_range("speculative.n_max", depth, 0, bounds.max_depth)
     least = message.n_min if message.HasField("n_min") else 0
     check_range("speculative.n_min", least, 0, depth)
-    nodes = message.nodes_max if message.HasField("nodes_max") else depth
+    wide = 0 if method is None else min(method.recommended_nodes, bounds.max_nodes)
+    nodes = message.nodes_max if message.HasField("nodes_max") else max(depth, wide)
     check_range("speculative.nodes_max", nodes, depth, bounds.max_nodes)
     check_range("speculative.p_min", message.p_min, 0, 1)
     off = message.method == PLAIN or (message.HasField("enabled") and not message.enabled)

@@ -104,6 +104,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             model=self._cluster.info.model,
             methods=[method.name for method in methods],
             recommended_depths=[method.recommended_depth for method in methods],
+            recommended_nodes=[method.recommended_nodes for method in methods],
             max_depth=bounds.max_depth,
             max_nodes=bounds.max_nodes,
             live_requests=self._live,

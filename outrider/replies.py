@@ -113,6 +113,7 @@ def server_info(info: orchestrator_pb2.OrchestratorInfo) -> ServerInfo:
         ),
         methods=list(info.methods),
         recommended_depths=dict(zip(info.methods, info.recommended_depths, strict=False)),
+        recommended_nodes=dict(zip(info.methods, info.recommended_nodes, strict=False)),
         max_depth=info.max_depth,
         max_nodes=info.max_nodes,
         live_requests=info.live_requests,

@@ -158,11 +158,15 @@ class ModelInfo:
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """What is served, and the limits; recommended_depths by method."""
+    """What is served, and the limits.
+
+    recommended_depths, recommended_nodes: by method; 0 nodes: as many as the depth, a chain.
+    """
 
     model: ModelInfo
     methods: list[str]
     recommended_depths: dict[str, int]
+    recommended_nodes: dict[str, int]
     max_depth: int
     max_nodes: int
     live_requests: int

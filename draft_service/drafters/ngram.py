@@ -15,4 +15,4 @@ def build(path: str | None, setup: Setup) -> NgramDrafter:
     """
     if path is not None:
         raise DrafterRefused(f"drafter ngram takes no path, given {path!r}")
-    return NgramDrafter()
+    return NgramDrafter(past_tokens=setup.ngram_past_tokens)

@@ -26,6 +26,7 @@ class Setup:
 
     target: directory, hub id or GGUF file of the target; "default" is the default target.
     dtype, device, threads: as `load_model` takes them; auto is what was stored for the target.
+    ngram_past_tokens: of past outputs that prompt lookup remembers over all sessions; 0 is none.
     """
 
     target: str
@@ -33,6 +34,7 @@ class Setup:
     dtype: str = "auto"
     device: str = "cpu"
     threads: int | None = None
+    ngram_past_tokens: int = 0
 
 
 def check_vocabulary(target: Vocabulary, name: str, tokenizer_fingerprint: str, size: int) -> None:

@@ -88,13 +88,18 @@ class Features:
 
 @dataclass(frozen=True)
 class Proposal:
-    """The tree that a drafter sends, and q~ of each node whose children were drawn."""
+    """The tree that a drafter sends, and q~ of each node whose children were drawn.
+
+    score: tokens of it that the drafter expects to be accepted, where it can tell; it stays in the
+        draft service.
+    """
 
     tree: TokenTree
     method: str
     drawn_from: Mapping[int, TruncatedDistribution] = field(default_factory=dict)
     draft_us: int = 0
     queue_us: int = 0
+    score: float | None = None
 
 
 @dataclass(frozen=True)

@@ -45,14 +45,19 @@ class Drafter(ABC):
 
     method: the name under which requests ask for it and statistics are booked.
     recommended_depth: the depth K where nothing is known about the session yet.
+    recommended_nodes: the most drafted nodes where the request names none; 0: as many as the depth,
+        a chain.
     features, wants_samples: what `observe` wants to get; gaps are allowed and only cost acceptance.
+    scores: its proposals cost next to nothing, are never drawn, and carry a score.
     model_name, numerics: of its model; empty and None for model-free drafters.
     """
 
     method: str
     recommended_depth: int = 4
+    recommended_nodes: int = 0
     features: FeatureSpec | None = None
     wants_samples: bool = False
+    scores: bool = False
     model_name: str = ""
     numerics: Numerics | None = None
 

@@ -1,92 +1,141 @@
 """Prompt lookup: what followed the last tokens earlier in the text is likely to follow them again.
 
-After apoorvumang/prompt-lookup-decoding, with the most recent match instead of the first,
-continuations of any length, and several matches merged into one tree.
+After apoorvumang/prompt-lookup-decoding and SuffixDecoding (arXiv 2411.04975): matches of every
+length are found in a suffix automaton, blended by length, frequency and recency, and a proposal
+carries the number of tokens that it expects to be accepted.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from dataclasses import dataclass, field
 
 from outrider.core.round import Budget, Features, Proposal, SamplingParams
-from outrider.core.tree import TokenTree, TreeBuilder
 from outrider.drafting.base import Drafter, DraftSession
+from outrider.drafting.continuations import Context, Draft, Follower, draft
+from outrider.drafting.past_texts import PastSource, PastTexts
+from outrider.drafting.suffix_automaton import ROOT, SuffixAutomaton
+
+_DECAY = 0.95
+_PRIOR = 4.0
 
 
-class NgramIndex:
-    """Where each n-gram of a growing text ends, for n from `min_n` to `max_n`.
+class TextSource:
+    """Continuations of a text's end within the text; a place is a state and the matched length.
 
-    `update` costs time in the new tokens only, so a long context is indexed once.
+    Args:
+        min_n: shortest match that counts.
     """
 
-    def __init__(self, min_n: int, max_n: int) -> None:
-        self._orders = range(max_n, min_n - 1, -1)
-        self._ends: dict[int, defaultdict[tuple[int, ...], list[int]]] = {
-            n: defaultdict(list) for n in self._orders
-        }
-        self._length = 0
+    def __init__(self, text: SuffixAutomaton, min_n: int = 1) -> None:
+        self._text = text
+        self._min_n = min_n
 
-    def update(self, tokens: Sequence[int]) -> None:
-        """Indexes what `tokens` has beyond the last call.
+    def start(self) -> tuple[int, int] | None:
+        """The longest ending that occurred before."""
+        longest = next(self._text.endings(), None)
+        return None if longest is None else (longest.state, longest.length)
 
-        It must begin with what was indexed before.
+    def contexts(self, place: tuple[int, int]) -> Iterator[Context[tuple[int, int]]]:
+        """The states from the place's own up its links: ever shorter endings."""
+        text = self._text
+        state, matched = place
+        while state > ROOT:
+            length = min(matched, text.length(state))
+            if length < self._min_n:
+                return
+            followers = []
+            for token, behind in text.followers(state).items():
+                then = text.within_reach(behind)
+                path = then, min(length + 1, text.length(then))
+                followers.append(Follower(token, text.count(then), text.recent(then), path))
+            yield Context(length, followers)
+            state = text.link(state)
+
+
+@dataclass
+class Calibration:
+    """How often guesses turn out right, over how often they should by their probability.
+
+    Decayed, and drawn to 1 where little is known. Texts differ in how much they repeat themselves,
+    and a request that samples goes on as before less often than a greedy one.
+    """
+
+    right: float = 0.0
+    expected: float = 0.0
+    last: Draft | None = field(default=None, repr=False)
+
+    @property
+    def scale(self) -> float:
+        """What probabilities are to be multiplied with."""
+        return (self.right + _PRIOR) / (self.expected + _PRIOR)
+
+    def observe(self, tokens: Sequence[int]) -> None:
+        """Compares the last draft with what was committed.
+
+        That is valid whether the draft was verified or came too late: children are unsampled, so
+        the walk would have followed the committed tokens.
         """
-        for n, ends in self._ends.items():
-            for end in range(max(self._length + 1, n), len(tokens) + 1):
-                ends[tuple(tokens[end - n : end])].append(end)
-        self._length = len(tokens)
+        if self.last is None or not tokens:
+            return
+        tree, paths = self.last.tree, self.last.paths
+        self.right *= _DECAY
+        self.expected *= _DECAY
+        node: int | None = 0
+        for token in tokens:
+            if node is None or not tree.children[node]:
+                break
+            self.expected += sum(paths[child] for child in tree.children[node]) / paths[node]
+            node = tree.child_with(node, token)
+            self.right += node is not None
+        self.last = None
 
-    def matches(self, tokens: Sequence[int]) -> Iterator[int]:
-        """Positions behind earlier occurrences of the text's end: longest match first, then most
-        recent.
 
-        `tokens` is the text as last indexed. Each position comes once, under its longest n-gram.
-        """
-        seen = {len(tokens)}
-        for n in self._orders:
-            if n > len(tokens):
-                continue
-            for end in reversed(self._ends[n].get(tuple(tokens[-n:]), ())):
-                if end not in seen:
-                    seen.add(end)
-                    yield end
+@dataclass
+class _State:
+    text: SuffixAutomaton
+    prompt: int
+    calibration: Calibration = field(default_factory=Calibration)
 
 
 class NgramDrafter(Drafter):
-    """Proposes continuations of earlier occurrences of the last `min_n` to `max_n` tokens.
+    """Proposes continuations of earlier occurrences of the text's end, in the text or past ones.
 
-    A single matching token (n = 1) is mostly chance, and each drafted node costs the target a row,
-    so matches begin at two; beyond four, longer matches seldom continue differently.
+    It proposes nothing that is not worth its row at the target, so the depth may be generous.
     """
 
     method = "ngram"
-    recommended_depth = 4
+    recommended_depth = 8
+    scores = True
 
-    def __init__(self, min_n: int = 2, max_n: int = 4, max_matches: int = 64) -> None:
-        """max_matches bounds the matches read for one proposal.
+    def __init__(self, min_n: int = 1, past_tokens: int = 0) -> None:
+        """
+        Args:
+            min_n: shortest match that counts. One token counts too: what it says is trusted little
+                and proposed only where it is clear.
+            past_tokens: tokens of past outputs to remember over all sessions; 0 is none. With them
+                the speed of a request tells something of what others were answered.
 
         Raises:
-            ValueError: min_n is not within 1 to max_n.
+            ValueError: min_n is below 1, or past_tokens below 0.
         """
-        if not 1 <= min_n <= max_n:
-            raise ValueError(f"min_n: {min_n}, limit 1 to max_n = {max_n}")
+        if min_n < 1:
+            raise ValueError(f"min_n: {min_n}, limit at least 1")
+        if past_tokens < 0:
+            raise ValueError(f"past_tokens: {past_tokens}, limit at least 0")
         self._min_n = min_n
-        self._max_n = max_n
-        self._max_matches = max_matches
+        self.past = PastTexts(past_tokens) if past_tokens else None
 
     def open(self, prompt: Sequence[int], sampling: SamplingParams) -> DraftSession:
-        """A session with an empty index."""
-        return DraftSession(list(prompt), sampling, NgramIndex(self._min_n, self._max_n))
+        """A session with nothing indexed."""
+        return DraftSession(list(prompt), sampling, _State(SuffixAutomaton(), len(prompt)))
 
     def prefill(self, session: DraftSession, rows: int | None = None) -> bool:
-        """Indexes the whole text.
-
-        A few milliseconds for 8,000 tokens, so `rows` does not matter.
-        """
-        session.state.update(session.tokens)
-        return True
+        """Indexes `rows` tokens; some microseconds each."""
+        text: SuffixAutomaton = session.state.text
+        end = len(session.tokens) if rows is None else len(text) + rows
+        text.extend(session.tokens[len(text) : end])
+        return len(text) == len(session.tokens)
 
     def observe(
         self,
@@ -95,48 +144,27 @@ class NgramDrafter(Drafter):
         features: Sequence[Features] = (),
         samples: Sequence[int] = (),
     ) -> None:
-        """Appends and indexes the new tokens."""
+        """Appends the new tokens, and learns how right the last proposal was."""
         session.tokens.extend(new_tokens)
-        session.state.update(session.tokens)
+        session.state.calibration.observe(new_tokens)
 
     def propose(self, batch: Sequence[tuple[DraftSession, Budget]]) -> list[Proposal]:
         """Each session on its own; all children are unsampled, so the Match rule decides."""
-        return [Proposal(self._tree(session, budget), self.method) for session, budget in batch]
+        return [self._proposal(session, budget) for session, budget in batch]
 
-    def _tree(self, session: DraftSession, budget: Budget) -> TokenTree:
-        index: NgramIndex = session.state
-        tokens = session.tokens
-        index.update(tokens)
-        merge = _merge_branches if budget.nodes > budget.depth else _merge_chain
-        depth = min(budget.depth, budget.nodes)
-        continuations = (
-            tokens[end : end + depth] for end in islice(index.matches(tokens), self._max_matches)
-        )
-        return merge(tokens[-1], continuations, depth, budget.nodes)
+    def close(self, session: DraftSession) -> None:
+        """Remembers the session's output where past ones are kept."""
+        if self.past is not None and session.state is not None:
+            self.past.add(session.tokens[session.state.prompt :])
+        super().close(session)
 
-
-def _merge_chain(
-    root: int, continuations: Iterator[list[int]], depth: int, nodes: int
-) -> TokenTree:
-    """The first continuation; later ones count only where they begin with it and go on."""
-    chain: list[int] = []
-    for continuation in continuations:
-        if len(chain) == depth:
-            break
-        if continuation[: len(chain)] == chain:
-            chain = continuation
-    return TokenTree.chain(root, chain)
-
-
-def _merge_branches(
-    root: int, continuations: Iterator[list[int]], depth: int, nodes: int
-) -> TokenTree:
-    """All continuations in order, equal beginnings shared, until the tree has `nodes` nodes."""
-    tree = TreeBuilder(root)
-    for continuation in continuations:
-        node = 0
-        for token in continuation:
-            if len(tree) == nodes + 1:
-                return tree.build()
-            node = tree.add(node, token)
-    return tree.build()
+    def _proposal(self, session: DraftSession, budget: Budget) -> Proposal:
+        state: _State = session.state
+        self.prefill(session)
+        root, scale = session.tokens[-1], state.calibration.scale
+        best = draft(TextSource(state.text, self._min_n), root, budget, scale)
+        if self.past is not None:
+            other = draft(PastSource(self.past, session.tokens), root, budget, scale)
+            best = max(best, other, key=lambda found: found.score)
+        state.calibration.last = best
+        return Proposal(best.tree, self.method, score=best.score)

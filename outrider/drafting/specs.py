@@ -7,8 +7,11 @@ from pathlib import Path
 
 from outrider.models.hub import DEFAULT
 
-DRAFTERS = ("ngram", "draft_model", "eagle", "medusa")
+DRAFTERS = ("ngram", "draft_model", "eagle", "medusa", "lookahead")
 """The first one serves requests that name none."""
+
+AUTO = "auto"
+"""Chooses among the others; there wherever two of them are."""
 
 NEED_PATH = frozenset({"draft_model"})
 """Without a path these come with the default target only."""
@@ -31,8 +34,9 @@ def split_spec(spec: str) -> tuple[str, str | None]:
         DrafterRefused: there is no such drafter, or the path is empty.
     """
     name, equals, path = spec.partition("=")
-    if name not in DRAFTERS:
-        raise DrafterRefused(f"drafter {name!r} is unknown, limit one of {', '.join(DRAFTERS)}")
+    known = (*DRAFTERS, AUTO)
+    if name not in known:
+        raise DrafterRefused(f"drafter {name!r} is unknown, limit one of {', '.join(known)}")
     if equals and not path:
         raise DrafterRefused(f"drafter {spec!r} has an empty path")
     return name, path or None

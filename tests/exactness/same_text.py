@@ -8,9 +8,11 @@ from contextlib import asynccontextmanager
 
 import numpy as np
 
+from draft_service.drafters.auto import AutoDrafter
 from orchestrator.peers import Controller
 from outrider.core.coupling import seeded_draw
 from outrider.core.round import SamplingParams
+from outrider.drafting.lookahead import LookaheadDrafter
 from outrider.drafting.ngram import NgramDrafter
 from target_service.engine import Engine, EngineLimits
 from tests.local.drafters import NO_FAULTS, Faults, LocalDraft, LocalDrafter, draft_model
@@ -26,11 +28,16 @@ PROMPT = [1, 2, 0, 1, 2, 5, 1, 2]
 TOKENS = 24
 
 TARGET = memo_lm(seed=0)
+NOISY = noisy(TARGET, 0.15)
 DRAFTS = {
     "own weights": draft_model(TARGET),
-    "noisy copy": draft_model(noisy(TARGET, 0.15)),
+    "noisy copy": draft_model(NOISY),
     "stranger": draft_model(memo_lm(seed=5)),
-    "ngram": LocalDraft(NgramDrafter(min_n=1)),
+    "ngram": LocalDraft(NgramDrafter()),
+    "lookahead": LocalDraft(LookaheadDrafter()),
+    "auto": LocalDraft(
+        AutoDrafter([NgramDrafter(), LookaheadDrafter(), draft_model(NOISY).drafter])
+    ),
 }
 
 

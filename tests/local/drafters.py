@@ -55,13 +55,13 @@ def draft_model(model: MemoLM, seed: int = 0) -> LocalDraft:
 class LocalDrafter:
     """One session; like a remote one it gets tokens with the next request and never raises."""
 
-    wants_samples = False
     round_bytes = 0
 
     def __init__(
         self, draft: LocalDraft, prompt: Sequence[int], sampling: SamplingParams, faults: Faults
     ) -> None:
         self.method = draft.drafter.method
+        self.wants_samples = draft.drafter.wants_samples
         self.late = 0
         self.asked = 0
         self.reopened = 0
@@ -71,6 +71,7 @@ class LocalDrafter:
         self._tokens = list(prompt)
         self._sent = len(prompt)
         self._features: list[Features] = []
+        self._samples: Sequence[int] = ()
         self._busy = 0
         self._dead = False
         self._session = self._open()
@@ -91,6 +92,7 @@ class LocalDrafter:
     ) -> None:
         self._tokens += tokens
         self._features += features
+        self._samples = samples or self._samples
 
     async def propose(self, budget: Budget) -> Proposal | None:
         number = self.asked
@@ -99,8 +101,9 @@ class LocalDrafter:
             self._dead = True
             self._busy = self._faults.reopens_after or 0
             return None
-        self._draft.drafter.observe(self._session, self._tokens[self._sent :], self._features)
-        self._sent, self._features = len(self._tokens), []
+        new = self._tokens[self._sent :]
+        self._draft.drafter.observe(self._session, new, self._features, self._samples)
+        self._sent, self._features, self._samples = len(self._tokens), [], ()
         proposal = await self._draft.run((self._session, budget))
         if number in self._faults.late:
             self.late += 1
@@ -109,6 +112,7 @@ class LocalDrafter:
         return proposal
 
     def _open(self) -> base.DraftSession:
+        self._samples = ()
         session = self._draft.drafter.open(self._tokens, self._sampling)
         self._sent = len(self._tokens)
         self._draft.drafter.prefill(session)

@@ -18,6 +18,7 @@ import redis
 from outrider import Client, OutriderError
 from outrider.cli.cluster import Cluster, is_healthy, service_environment
 from outrider.cli.processes import ChildDied, ClusterError, Processes
+from outrider.drafting.specs import DRAFTERS
 
 STAND_IN = """
 import asyncio, sys
@@ -202,8 +203,8 @@ def test_what_a_service_would_refuse_is_refused_before_anything_starts(
 
 
 def test_a_target_without_drafters_of_its_own_gets_those_that_need_no_path() -> None:
-    assert Cluster(target="tiny").drafters == ("ngram",)
-    assert Cluster().drafters == ("ngram", "draft_model")
+    assert Cluster(target="tiny").drafters == ("ngram", "lookahead")
+    assert Cluster().drafters == DRAFTERS
 
 
 @pytest.fixture

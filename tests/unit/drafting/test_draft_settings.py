@@ -7,6 +7,7 @@ from draft_service.drafters.registry import build_drafter
 from draft_service.drafters.setup import Setup, Vocabulary, check_vocabulary
 from draft_service.settings import DraftSettings
 from outrider.drafting import specs
+from outrider.drafting.ngram import NgramDrafter
 from outrider.drafting.specs import DRAFTERS, DrafterRefused, split_spec
 
 VOCABULARY = Vocabulary("big", "aaaa", 100, 64)
@@ -30,17 +31,24 @@ def test_default_target_comes_with_every_drafter_that_has_a_checkpoint(
 
 
 def test_other_target_without_a_path_comes_with_the_drafters_that_need_none() -> None:
-    assert DraftSettings.from_args(["--target", "/models/y"]).drafter_specs == ["ngram"]
+    assert DraftSettings.from_args(["--target", "/models/y"]).drafter_specs == [
+        "ngram",
+        "lookahead",
+    ]
 
 
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [
-        (["--drafter", "magic"], "drafter 'magic' is unknown, limit one of ngram, draft_model"),
+        (
+            ["--drafter", "magic"],
+            "drafter 'magic' is unknown, limit one of ngram, draft_model, lookahead, auto",
+        ),
         (["--drafter", "ngram", "--drafter", "ngram"], "each may come once"),
         (["--drafter", "draft_model="], "has an empty path"),
         (["--device", "tpu"], "device: 'tpu'"),
         (["--max-depth", "0"], "max_depth: '0'"),
+        (["--ngram-past-tokens", "-1"], "ngram_past_tokens: '-1'"),
     ],
 )
 def test_nonsense_is_refused_by_field_value_and_limit(
@@ -63,11 +71,21 @@ def test_spec_splits_at_its_first_equals_sign() -> None:
     assert split_spec("ngram") == ("ngram", None)
 
 
-def test_ngram_is_built_by_name_and_refuses_a_path() -> None:
+@pytest.mark.parametrize("name", ["ngram", "lookahead"])
+def test_drafters_without_a_model_are_built_by_name_and_refuse_a_path(name: str) -> None:
     setup = Setup("big", VOCABULARY)
-    assert build_drafter("ngram", setup).method == "ngram"
-    with pytest.raises(DrafterRefused, match="takes no path"):
-        build_drafter("ngram=/x", setup)
+    assert build_drafter(name, setup).method == name
+    with pytest.raises(DrafterRefused, match=f"{name} takes no path"):
+        build_drafter(f"{name}=/x", setup)
+
+
+def test_past_outputs_are_remembered_only_where_a_setting_says_so() -> None:
+    assert DraftSettings.from_args([]).ngram_past_tokens == 0
+    assert DraftSettings.from_args(["--ngram-past-tokens", "7"]).ngram_past_tokens == 7
+    for tokens in (0, 7):
+        drafter = build_drafter("ngram", Setup("big", VOCABULARY, ngram_past_tokens=tokens))
+        assert isinstance(drafter, NgramDrafter)
+        assert (0 if drafter.past is None else drafter.past.limit) == tokens
 
 
 @pytest.mark.parametrize("name", DRAFTERS)

@@ -125,6 +125,28 @@ async def test_features_do_not_count_as_bytes_of_the_round(world: World) -> None
     assert 0 < world.drafter.round_bytes < 100
 
 
+async def test_samples_of_the_last_tree_ride_once_also_behind_a_free_run(world: World) -> None:
+    call = await world.opened()
+    world.drafter.observe([4], (), (4, 8))
+    world.drafter.observe([5, 6], (), ())
+    call.propose(1, 7, base_len=6)
+    assert await world.drafter.propose(BUDGET) is not None
+    assert list(call.written[1].request.samples) == [4, 8]
+    call.propose(2, 7, base_len=6)
+    assert await world.drafter.propose(BUDGET) is not None
+    assert not call.written[2].request.samples
+
+
+async def test_a_new_stream_is_told_no_samples_of_the_old_ones_trees(world: World) -> None:
+    call = await world.opened()
+    world.drafter.observe([4], (), (4, 8))
+    call.replies.put_nowait(BROKEN)
+    second = await world.opened(2)
+    second.propose(1, 7, base_len=4)
+    assert await world.drafter.propose(BUDGET) is not None
+    assert not second.written[1].request.samples
+
+
 async def test_late_proposal_is_counted_and_frees_the_session_for_the_next(world: World) -> None:
     call = await world.opened()
     assert await world.drafter.propose(BUDGET) is None

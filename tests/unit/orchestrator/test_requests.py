@@ -56,6 +56,21 @@ def test_default_is_a_chain_of_the_first_methods_recommended_depth() -> None:
     assert speculation(n_max=2, nodes_max=7) == ("draft_model", 2, 7)
 
 
+def test_a_method_that_recommends_nodes_gets_them_unless_the_request_says_otherwise() -> None:
+    methods = [Method("lookahead", 4, 12), Method("ngram", 3)]
+    assert speculation(methods) == ("lookahead", 4, 12)
+    assert speculation(methods, n_max=2) == ("lookahead", 2, 12)
+    assert speculation(methods, n_max=2, nodes_max=2) == ("lookahead", 2, 2)
+    assert speculation(methods, method="ngram") == ("ngram", 3, 3)
+    assert speculation(methods, n_max=0) == ("", 0, 0)
+
+
+def test_recommended_nodes_are_never_fewer_than_the_depth_nor_more_than_allowed() -> None:
+    assert speculation([Method("m", 4, 12)], n_max=8) == ("m", 8, 12)
+    assert speculation([Method("m", 4, 6)], n_max=8) == ("m", 8, 8)
+    assert speculation([Method("m", 4, 99)]) == ("m", 4, BOUNDS.max_nodes)
+
+
 def test_off_has_no_method() -> None:
     assert speculation(enabled=False) == ("", 0, 0)
     assert speculation(method="ngram", n_max=0) == ("", 0, 0)
