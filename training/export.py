@@ -22,7 +22,8 @@ def export(checkpoint: Path, target: TrainingTarget, out: Path) -> str:
     """Writes the open form of a checkpoint into `out`; returns its method.
 
     A draft model becomes a Hugging Face directory with the whole vocabulary, as transformers'
-    assisted generation wants it; an EAGLE head `speculators`' layout; Medusa heads FasterDecoding's.
+    assisted generation wants it; an EAGLE head takes `speculators`' layout, Medusa heads that of
+    FasterDecoding/Medusa.
 
     Raises:
         CheckpointError: the checkpoint is damaged or another target's.

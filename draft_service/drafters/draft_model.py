@@ -5,20 +5,34 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+import torch
+from torch import nn
 
 from draft_service.drafters.choose import Choose, strategy
 from draft_service.drafters.comb import comb
+from draft_service.drafters.head_setup import refused
 from draft_service.drafters.setup import Setup, check_vocabulary
-from outrider.core.round import Budget, Proposal, SamplingParams, TruncatedDistribution
+from outrider.core.round import Budget, Ids, Proposal, SamplingParams, TruncatedDistribution
 from outrider.core.tree import TreeBuilder
 from outrider.drafting.base import Drafter, DraftSession
-from outrider.drafting.specs import check_path
+from outrider.drafting.specs import check_path, default_checkpoint
 from outrider.models.cache import KVCache
 from outrider.models.causal_lm import CausalLM, Segment
-from outrider.models.hub import default_draft
-from outrider.models.loading import load_model, settled_dtype
+from outrider.models.heads.checkpoint import CONFIG
+from outrider.models.heads.draft_model_files import is_shipped_draft, load_draft_model
+from outrider.models.heads.target import parts_of
+from outrider.models.hub import default_draft, resolve
+from outrider.models.loading import (
+    INT8,
+    load_model,
+    load_pretrained,
+    parse_device,
+    parse_dtype,
+    settled_dtype,
+)
 
 
 @dataclass
@@ -80,11 +94,18 @@ class _Draft:
 
 
 def build(path: str | None, setup: Setup) -> DraftModelDrafter:
-    """The drafter of the model at `path`; without one, the cut that comes with the default target.
+    """The drafter of the model at `path`: a whole model, or trained layers of the target.
+
+    Without a path, the target's default checkpoint, or else the cut that comes with the default
+    target.
 
     Raises:
-        DrafterRefused: there is no path for another target, or the vocabularies differ.
+        DrafterRefused: there is no path for another target, the vocabularies differ, or the
+            checkpoint is damaged or another target's.
     """
+    shipped = _shipped(path, setup)
+    if shipped is not None:
+        return _trained(shipped, setup)
     if path is None:
         check_path(DraftModelDrafter.method, setup.target)
     spec = str(default_draft()) if path is None else path
@@ -94,14 +115,47 @@ def build(path: str | None, setup: Setup) -> DraftModelDrafter:
     return DraftModelDrafter(model)
 
 
+def _shipped(path: str | None, setup: Setup) -> Path | None:
+    """The folder of a checkpoint in the shipped form, if it is one."""
+    if path is None:
+        return default_checkpoint(DraftModelDrafter.method, setup.target)
+    folder = Path(path).expanduser()
+    with refused():
+        return folder if (folder / CONFIG).is_file() and is_shipped_draft(folder) else None
+
+
+def _trained(folder: Path, setup: Setup) -> DraftModelDrafter:
+    """Trained layers between the target's embedding and rows of its head."""
+    device = parse_device(setup.device)
+    dtype = settled_dtype(setup.dtype, setup.target, setup.device)
+    if setup.threads is not None:
+        torch.set_num_threads(setup.threads)
+    place = resolve(setup.target)
+    target = load_pretrained(place, torch.float32)
+    fingerprint = setup.vocabulary.tokenizer_fingerprint
+    with refused():
+        parts = parts_of(target, setup.vocabulary.name, fingerprint, str(place))
+        loaded = load_draft_model(folder, target, parts)
+    model = nn.Module.to(loaded.model, device, parse_dtype(dtype, device))
+    lm = CausalLM.from_model(
+        model,
+        name=folder.name,
+        tokenizer_fingerprint=fingerprint,
+        quantization=INT8 if dtype == INT8 else "none",
+    )
+    return DraftModelDrafter(lm, loaded.ids.numpy())
+
+
 class DraftModelDrafter(Drafter):
     """Runs a causal language model token by token; all sessions of a batch share each forward."""
 
     method = "draft_model"
     recommended_depth = 4
 
-    def __init__(self, model: CausalLM) -> None:
+    def __init__(self, model: CausalLM, vocabulary: Ids | None = None) -> None:
+        """vocabulary: target id of each logit ascending; None where they are all of them."""
         self.model = model
+        self._vocabulary = vocabulary
         self.model_name = model.name
         self.numerics = model.numerics
         # From the operating system: a fixed seed would correlate the draft with the target's
@@ -110,7 +164,7 @@ class DraftModelDrafter(Drafter):
 
     def open(self, prompt: Sequence[int], sampling: SamplingParams) -> DraftSession:
         """A session with an empty cache."""
-        state = _State(self.model.new_cache(), strategy(sampling, self._rng))
+        state = _State(self.model.new_cache(), strategy(sampling, self._rng, self._vocabulary))
         return DraftSession(list(prompt), sampling, state)
 
     def prefill(self, session: DraftSession, rows: int | None = None) -> bool:
