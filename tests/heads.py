@@ -30,9 +30,12 @@ def tiny_eagle(
         head = start_eagle(config, target, ids)
         with torch.no_grad():
             for parameter in head.parameters():
-                if parameter is not head.embed_tokens.weight:
-                    spread = 0.2 * torch.randn_like(parameter)
-                    parameter.copy_(spread + (1.0 if parameter.dim() == 1 else 0.0))
+                if parameter is head.embed_tokens.weight:
+                    continue
+                if parameter.dim() == 1:
+                    parameter.copy_(1.0 + 0.2 * torch.randn_like(parameter))
+                else:
+                    parameter.copy_(torch.randn_like(parameter) * parameter.shape[1] ** -0.5)
     return head
 
 
@@ -43,11 +46,10 @@ def tiny_medusa(
     vocab, hidden = target.config.vocab_size, target.config.hidden_size
     ids = every_second(vocab) if draft_ids is None else draft_ids
     config = MedusaConfig(hidden, vocab, len(ids), **{"heads": 3, **fields})
+    heads = start_medusa(config, target, ids)
     with torch.random.fork_rng():
         torch.manual_seed(6)
-        heads = start_medusa(config, target, ids)
         with torch.no_grad():
-            for blocks in heads.blocks:
-                for parameter in blocks.parameters():
-                    parameter.copy_(0.3 * torch.randn_like(parameter))
+            for parameter in heads.blocks.parameters():
+                parameter.copy_(0.3 * torch.randn_like(parameter))
     return heads

@@ -4,8 +4,8 @@ transformers.
     python -m tests.sweep [--fresh] [--jobs 2]
 
 Each finished cell is appended to tests/results/sweep.jsonl with its commit; a second run goes on
-where the first was
-stopped. The summary is tests/results/sweep.json. The exit status is 1 where any text differed.
+where the first was stopped. The summary is tests/results/sweep.json. The exit status is 1 where any
+text differed.
 """
 
 from __future__ import annotations
@@ -15,25 +15,23 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
 import torch
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from outrider.cli import provenance
 from outrider.cli.cluster import Cluster
 from tests import prompts as own
+from tests.cells import FOLDER, done, progress_bar, run_cells
 from tests.greedy import Reference, drafter_flags, run
 from tests.references import KeptReferences
 
-FOLDER = Path(__file__).parent / "results"
 LOG, SUMMARY = FOLDER / "sweep.jsonl", FOLDER / "sweep.json"
 SHARED = Path(__file__).parents[2] / "shared" / "data"
 SHARED_PROMPTS = 24
@@ -92,14 +90,6 @@ def prompt_sets(reference: Reference) -> dict[str, list[list[int]]]:
     return sets
 
 
-def done() -> dict[str, dict[str, Any]]:
-    """Finished cells of the log."""
-    if not LOG.exists():
-        return {}
-    rows = [json.loads(line) for line in LOG.read_text(encoding="utf-8").splitlines()]
-    return {row["key"]: row for row in rows}
-
-
 def check(
     cell: Cell,
     prompts: list[list[int]],
@@ -144,23 +134,24 @@ def main() -> int:
         return _summarise(console)
     reference = Reference()
     sets = prompt_sets(reference)
-    finished = done()
+    finished = done(LOG)
     todo = [cell for cell in cells(list(sets)) if cell.key not in finished]
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
+    with progress_bar(console) as progress:
         if todo:
             expected = _references(reference, sets, progress)
         task = progress.add_task("cells", total=len(todo))
         for variant in VARIANTS:
             mine = [cell for cell in todo if cell.variant == variant]
             if mine:
-                _run_cells(
-                    mine, sets, expected, reference, arguments.jobs, lambda: progress.advance(task)
+                run_cells(
+                    mine,
+                    lambda cell, address: check(
+                        cell, sets[cell.prompts], expected[cell.prompts], address, reference
+                    ),
+                    partial(_cluster, variant),
+                    arguments.jobs,
+                    LOG,
+                    lambda: progress.advance(task),
                 )
     return _summarise(console)
 
@@ -169,39 +160,10 @@ def _agreed(row: dict[str, Any]) -> bool:
     return row["accepted"] > 0 or (row["variant"], row["method"]) == ("cut", "draft_model")
 
 
-def _run_cells(
-    cells_: list[Cell],
-    sets: dict[str, list[list[int]]],
-    expected: dict[str, list[list[int]]],
-    reference: Reference,
-    jobs: int,
-    advance: Callable[[], None],
-) -> None:
-    """Runs a variant's cells on `jobs` clusters side by side and logs each as it ends."""
-    idle: Queue[str] = Queue()
-    commit = provenance.commit()
-
-    def work(cell: Cell) -> dict[str, Any]:
-        address = idle.get()
-        try:
-            row = check(cell, sets[cell.prompts], expected[cell.prompts], address, reference)
-            return {**row, "commit": commit}
-        finally:
-            idle.put(address)
-
-    with ExitStack() as stack:
-        for _ in range(min(jobs, len(cells_))):
-            cluster = Cluster(
-                drafters=drafter_flags(cells_[0].variant),
-                dtype="float32",
-                arguments={"target": ["--no-profile"]},
-            )
-            idle.put(stack.enter_context(cluster).address)
-        pool = stack.enter_context(ThreadPoolExecutor(jobs))
-        for future in as_completed([pool.submit(work, cell) for cell in cells_]):
-            with LOG.open("a", encoding="utf-8") as log:
-                log.write(json.dumps(future.result()) + "\n")
-            advance()
+def _cluster(variant: str) -> Cluster:
+    return Cluster(
+        drafters=drafter_flags(variant), dtype="float32", arguments={"target": ["--no-profile"]}
+    )
 
 
 def _references(
@@ -220,7 +182,7 @@ def _references(
 
 
 def _summarise(console: Console) -> int:
-    rows = list(done().values())
+    rows = list(done(LOG).values())
     differing = [row for row in rows if row["differences"]]
     # The untrained cut may agree with the target nowhere; it must have drafted all the same.
     undrafted = [row["key"] for row in rows if row["k"] and not (row["drafted"] and _agreed(row))]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -96,7 +97,7 @@ class EagleDrafter(Drafter):
         due = state.next_rows(session.tokens, rows, guess=False)
         if due is not None:
             out = self._runner.forward([due])
-            state.took(out.g, out.states)
+            state.took(due, out.g, out.states)
         return due is None or not state.waiting(session.tokens)
 
     def propose(self, batch: Sequence[tuple[DraftSession, Budget]]) -> list[Proposal]:
@@ -112,9 +113,10 @@ class EagleDrafter(Drafter):
             room = self._context - len(session.tokens)
             depth = min(budget.depth, budget.nodes, room)
             if depth > 0 and (session.state.waiting(session.tokens) or session.state.g is not None):
-                ready.append((session, budget, depth))
-        self._catch_up([session for session, _, _ in ready])
-        deadlines = [time.monotonic() + budget.time_left_s for _, budget, _ in ready]
+                nodes = budget.nodes if budget.nodes > budget.depth else depth
+                ready.append((session, replace(budget, depth=depth, nodes=nodes)))
+        self._catch_up([session for session, _ in ready])
+        deadlines = [time.monotonic() + budget.time_left_s for _, budget in ready]
         drafts = [self._begin(*entry) for entry in ready]
         if drafts:
             self._draft(drafts, deadlines)
@@ -137,16 +139,16 @@ class EagleDrafter(Drafter):
             start = 0
             for state, rows in due:
                 end = start + len(rows.tokens)
-                state.took(out.g[start:end], out.states[start:end])
+                state.took(rows, out.g[start:end], out.states[start:end])
                 start = end
 
-    def _begin(self, session: DraftSession, budget: Budget, depth: int) -> Draft:
+    def _begin(self, session: DraftSession, budget: Budget) -> Draft:
         state: EagleState = session.state
         root, position = session.tokens[-1], len(session.tokens)
-        if budget.nodes > depth and not session.sampling.draws:
-            growth = Growth(root, depth, budget.nodes)
+        if budget.nodes > budget.depth and not session.sampling.draws:
+            growth = Growth(root, budget.depth, budget.nodes)
             return Branches(state, growth, position, budget)
-        spine = Spine(root, position, comb(depth, budget.nodes), state.choose, budget)
+        spine = Spine(root, position, comb(budget.depth, budget.nodes), state.choose, budget)
         return Trunk(state, spine)
 
     def _draft(self, drafts: Sequence[Draft], deadlines: Sequence[float]) -> None:

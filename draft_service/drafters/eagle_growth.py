@@ -92,7 +92,7 @@ class Branches:
         growth, cache = self._growth, self.state.cache
         frontier = growth.frontier
         paths = [[self._slots[n] for n in growth.path(node)[:-1]] for node in frontier]
-        self._slots.update(zip(frontier, range(cache.length, cache.length + len(frontier))))
+        self._slots.update({node: cache.length + row for row, node in enumerate(frontier)})
         g = torch.stack([self._outputs[growth.parents[node]] for node in frontier])
         tokens = [growth.tokens[node] for node in frontier]
         return Rows(cache, tokens, g, self._base, paths)

@@ -38,12 +38,11 @@ class EagleState:
 
     def sync(self) -> None:
         """Drops drafted rows, and the head's own where the target's features have come since."""
-        rows = len(self.known)
-        if self.start is not None:
-            while rows and not self.known[rows - 1]:
-                rows -= 1
-            late = (r for r in range(rows, len(self.known)) if self.start + r in self.features)
-            rows = next(late, len(self.known))
+        start, rows = self.start or 0, len(self.known)
+        while rows and not self.known[rows - 1]:
+            rows -= 1
+        late = (r for r in range(rows, len(self.known)) if start + r in self.features)
+        rows = next(late, len(self.known))
         if rows < len(self.known):
             del self.known[rows:]
             self.g = self.states = None
@@ -84,11 +83,11 @@ class EagleState:
         else:  # the first row has a feature, and what is dropped later has one instead
             assert self.g is not None
             g = self.g.expand(end - first, -1)
-        self.known += [has] * (end - first)
         return Rows(self.cache, tokens[first + 1 : end + 1], g)
 
-    def took(self, g: Tensor, states: Tensor) -> None:
-        """Keeps what the last of the rows gave, from what all of them did [rows, hidden]."""
+    def took(self, rows: Rows, g: Tensor, states: Tensor) -> None:
+        """Records that `rows` were run, and what they gave [rows, hidden]."""
+        first = (self.start or 0) + len(self.known)
+        self.known += [first in self.features] * len(rows.tokens)
         self.g, self.states = g[-1:].clone(), states[-1:].clone()
-        if self.start is not None:
-            self.features.forget(self.start + len(self.known))
+        self.features.forget(first + len(rows.tokens))

@@ -1,8 +1,8 @@
 """The dynamic tree of EAGLE-2: expanded level by level where paths score best, then cut to size.
 
-A path's score is the sum of its tokens' log q. Of a level's new nodes the best `WIDTH` are expanded;
-at the end the best nodes of all levels stay. A child never scores above its parent, and of equals
-the one nearer to the root comes first, so a node that stays has its parent.
+A path's score is the sum of its tokens' log q. Of a level's new nodes the best `WIDTH` are
+expanded; at the end the best nodes of all levels stay. A child never scores above its parent, and
+of equals the one nearer to the root comes first, so a node that stays has its parent.
 """
 
 from __future__ import annotations

@@ -110,7 +110,8 @@ class MedusaDrafter(Drafter):
         position = len(session.tokens)
         skipped = position - 2 - last
         depth = min(budget.depth, budget.nodes, len(logits) - skipped)
-        tree = places(self._accuracies[skipped : skipped + depth], depth, budget.nodes)
+        nodes = budget.nodes if budget.nodes > budget.depth else depth
+        tree = places(self._accuracies[skipped : skipped + depth], depth, nodes)
         levels = 1 + max((place.level for place in tree), default=-1)
         counts = [1 + max(p.rank for p in tree if p.level == level) for level in range(levels)]
         ranked: list[Ranked] = []
@@ -122,8 +123,7 @@ class MedusaDrafter(Drafter):
         builder = TreeBuilder(session.tokens[-1])
         nodes: dict[int, int] = {0: 0}
         for index, place in enumerate(tree, 1):
-            if place.level < len(ranked) and place.rank < len(ranked[place.level].tokens):
-                if place.parent in nodes:
-                    token = ranked[place.level].tokens[place.rank]
-                    nodes[index] = builder.add(nodes[place.parent], token)
+            tokens = ranked[place.level].tokens if place.level < len(ranked) else []
+            if place.parent in nodes and place.rank < len(tokens):
+                nodes[index] = builder.add(nodes[place.parent], tokens[place.rank])
         return Proposal(builder.build(), self.method)

@@ -2,7 +2,7 @@
 
 Node (r_1, .., r_d) takes rank r_j of head j; its chance is the product of the heads' accuracies at
 these ranks, and the sum of all chances is the expected number of accepted tokens. The best node
-that is not there yet is added until the tree is full: a parent or an earlier sibling is never worse.
+that is not there yet is added until the tree is full; a parent or an earlier sibling comes first.
 """
 
 from __future__ import annotations

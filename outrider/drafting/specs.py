@@ -62,8 +62,7 @@ def check_path(spec: str, target: str) -> None:
         DrafterRefused: the path is missing.
     """
     name, path = split_spec(spec)
-    missing = name in NEED_PATH and target != DEFAULT
-    if path is None and (missing or (name in TRAINED and default_checkpoint(name, target) is None)):
+    if path is None and not _comes_with(name, target):
         raise DrafterRefused(f"drafter {name} needs a path ({name}=PATH) for target {target}")
 
 

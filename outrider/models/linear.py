@@ -22,6 +22,12 @@ _LEAST = 4
 _TYPICAL_ROWS = 16
 
 
+def padded(rows: int) -> int:
+    """Rows of a product that keeps the bits of `rows` rows: none of its slices has too few."""
+    short = rows % SLICE
+    return rows - short + _LEAST if short < _LEAST and (short or not rows) else rows
+
+
 def packing_available(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether packed linears exist for this dtype and device; says nothing about their speed."""
     if device.type != "cpu" or not torch._C._has_mkldnn:
@@ -43,30 +49,36 @@ class PackedLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
-        self.out_features, self.in_features = weight.shape
+        self._weight = PackedWeight(weight, bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., in] -> [..., out]."""
+        flat = x.reshape(-1, x.shape[-1])
+        rows = flat.shape[0]
+        flat = nn.functional.pad(flat, (0, 0, 0, padded(rows) - rows))
+        out = self._weight.product(flat)[:rows]
+        return out.view(*x.shape[:-1], out.shape[-1])
+
+
+class PackedWeight:
+    """A weight [out, in] in float32 or bfloat16, in oneDNN's own layout, and a bias [out]."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         self._packed = torch.ops.mkldnn._reorder_linear_weight(
             weight.detach().contiguous(), _TYPICAL_ROWS
         )
         self._bias = None if bias is None else bias.detach()
+        self._op = torch.ops.mkldnn._linear_pointwise.default
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x [..., in] -> [..., out]."""
-        flat = x.reshape(-1, self.in_features)
-        rows = flat.shape[0]
-        if rows <= SLICE:
-            out = self._product(flat)
-        else:
-            out = torch.cat([self._product(part) for part in torch.split(flat, SLICE)])
-        return out.view(*x.shape[:-1], self.out_features)
+    def product(self, rows: Tensor) -> Tensor:
+        """rows [n, in], n as `padded` has it -> [n, out]."""
+        if rows.shape[0] <= SLICE:
+            return self._slice(rows)
+        return torch.cat([self._slice(part) for part in torch.split(rows, SLICE)])
 
-    def _product(self, x: Tensor) -> Tensor:
-        rows = x.shape[0]
-        if rows < _LEAST:
-            x = nn.functional.pad(x, (0, 0, 0, _LEAST - rows))
-        out: Tensor = torch.ops.mkldnn._linear_pointwise(
-            x, self._packed, self._bias, "none", [], ""
-        )
-        return out[:rows]
+    def _slice(self, rows: Tensor) -> Tensor:
+        out: Tensor = self._op(rows, self._packed, self._bias, "none", [], "")
+        return out
 
 
 class QuantisedLinear(nn.Module):

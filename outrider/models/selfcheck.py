@@ -16,6 +16,7 @@ from torch import Tensor
 
 from outrider.models.cache import KVCache, blocks_for
 from outrider.models.causal_lm import CausalLM, Segment
+from outrider.models.linear import SLICE
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +113,11 @@ class _Check:
                 Segment.chain(cache, self.tail[:3]),
                 Segment.chain(behind, self.others[5:9]),
             ]
-            return torch.equal(self._logits(pack)[5:8], expected[:3])
+            few = torch.equal(self._logits(pack)[5:8], expected[:3])
+        with self._behind(base) as cache, self._own() as before:
+            # The one row behind the products' slices.
+            pack = [Segment.chain(before, self.others[:SLICE]), Segment.chain(cache, self.tail[:1])]
+            return few and torch.equal(self._logits(pack)[SLICE:], expected[:1])
 
     def _chunks(self, base: KVCache, expected: Tensor) -> bool:
         with self._behind(base) as cache:

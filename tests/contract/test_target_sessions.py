@@ -1,7 +1,6 @@
 """Prefill, evidence, features, and how sessions end."""
 
 import asyncio
-import itertools
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -27,7 +26,7 @@ from target_server import (
 from outrider.serving.channels import connect
 from outrider.serving.wire import support_to_proto
 from outrider.v1 import target_pb2, target_pb2_grpc, types_pb2
-from tests.tiny import tiny_llama, tiny_model
+from tests.tiny import tiny_model
 
 PROMPT = [int(token) for token in np.random.default_rng(3).integers(0, VOCAB, 150)]
 TAPS = (2, 0, 1)
@@ -125,80 +124,6 @@ async def test_outside_sample_is_absent_where_p_has_no_mass_there(server: Server
     assert evidence.samples[0] == -1
     assert list(evidence.outside) == [0.0]
     assert sum(evidence.probabilities) == pytest.approx(1.0)
-
-
-@pytest.mark.parametrize("window", [0, 1, 5, 20, 1000])
-async def test_prompt_features_are_transformers_hidden_states_of_the_window(
-    server: Server, reference: torch.Tensor, window: int
-) -> None:
-    stream = server.stream()
-    await stream.send(
-        open=open_message(PROMPT, features=types_pb2.FeatureSpec(taps=TAPS, window=window))
-    )
-    parts, evidence = await features_before_evidence(stream)
-    start = max(0, len(PROMPT) - window) if window else 0
-    got = [*parts, evidence.features]
-    assert got[0].start == start
-    for before, after in itertools.pairwise(got):
-        assert after.start == before.start + before.rows
-    rows = torch.cat([rows_of(part) for part in got])
-    torch.testing.assert_close(rows, reference[start : len(PROMPT)], rtol=0.01, atol=0.01)
-
-
-async def test_features_of_a_tree_are_those_of_the_walked_nodes(
-    server: Server, reference: torch.Tensor
-) -> None:
-    expected = greedy(PROMPT, 8)
-    wrong = next(t for t in range(VOCAB) if t not in expected)
-    stream, token = await server.opened(PROMPT, features=types_pb2.FeatureSpec(taps=TAPS, window=1))
-    at = len(PROMPT) + 1
-    tokens = [wrong, expected[1], expected[2], wrong]
-    await stream.send(verify=verify(1, at, token, commit(token), tokens, [0, 0, 2, 3]))
-    parts, evidence = await features_before_evidence(stream)
-    assert not parts
-    assert list(evidence.walked) == [0, 2, 3]
-    assert_rows(evidence.features, at - 1, reference[at - 1 : at + 2])
-
-
-async def test_features_under_rejection_are_those_of_all_nodes(server: Server) -> None:
-    spec = types_pb2.FeatureSpec(taps=TAPS, window=1)
-    stream, token = await server.opened(PROMPT, temperature=1.0, features=spec)
-    at = len(PROMPT) + 1
-    await stream.send(
-        verify=verify(1, at, token, commit(token), [5, 6], [0, 0], [support_to_proto(0, [5, 6])])
-    )
-    evidence = await stream.evidence()
-    assert list(evidence.walked) == [0, 1, 2]
-    assert (evidence.features.start, evidence.features.rows) == (at - 1, 3)
-
-
-async def test_rows_kept_during_a_free_run_come_before_the_next_evidence(
-    server: Server, reference: torch.Tensor
-) -> None:
-    expected = greedy(PROMPT, 8)
-    stream, token = await server.opened(PROMPT, features=types_pb2.FeatureSpec(taps=TAPS, window=1))
-    at = len(PROMPT) + 1
-    await stream.send(free_run=free_run(1, at, token, commit(token), max_tokens=4))
-    assert (await stream.run())[0] == expected[1:5]
-    await stream.send(verify=verify(2, at + 4, expected[4], None, expected[5:6]))
-    parts, evidence = await features_before_evidence(stream)
-    rows = torch.cat([rows_of(part) for part in parts])
-    assert parts[0].start == at - 1
-    torch.testing.assert_close(rows, reference[at - 1 : at + 3], rtol=0.01, atol=0.01)
-    assert_rows(evidence.features, at + 3, reference[at + 3 : at + 5])
-
-
-async def test_feature_messages_hold_at_most_one_mebibyte() -> None:
-    torch.set_num_threads(1)
-    wide = tiny_llama(VOCAB, layers=1, hidden=2048)
-    async with serving(SteeredModel(wide), prefill_rows=512) as server:
-        stream = server.stream()
-        await stream.send(open=open_message([1] * 250, features=types_pb2.FeatureSpec(taps=[0, 1])))
-        parts, evidence = await features_before_evidence(stream)
-        assert [part.start + part.rows for part in parts][-1] == evidence.features.start
-        assert sum(part.rows for part in parts) == 249
-        assert evidence.features.rows == 1
-        assert 1000 << 10 < max(len(part.data) for part in parts) <= 1 << 20
 
 
 async def test_cancelled_stream_frees_its_session_within_a_second(

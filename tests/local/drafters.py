@@ -70,6 +70,7 @@ class LocalDrafter:
         self._faults = faults
         self._tokens = list(prompt)
         self._sent = len(prompt)
+        self._features: list[Features] = []
         self._busy = 0
         self._dead = False
         self._session = self._open()
@@ -89,6 +90,7 @@ class LocalDrafter:
         self, tokens: Sequence[int], features: Sequence[Features], samples: Sequence[int]
     ) -> None:
         self._tokens += tokens
+        self._features += features
 
     async def propose(self, budget: Budget) -> Proposal | None:
         number = self.asked
@@ -97,8 +99,8 @@ class LocalDrafter:
             self._dead = True
             self._busy = self._faults.reopens_after or 0
             return None
-        self._draft.drafter.observe(self._session, self._tokens[self._sent :])
-        self._sent = len(self._tokens)
+        self._draft.drafter.observe(self._session, self._tokens[self._sent :], self._features)
+        self._sent, self._features = len(self._tokens), []
         proposal = await self._draft.run((self._session, budget))
         if number in self._faults.late:
             self.late += 1

@@ -10,9 +10,11 @@ import numpy as np
 from orchestrator.peers import RunTokens
 from outrider.core.round import Commit, Evidence, Features, Ids, SamplingParams
 from outrider.core.tree import TokenTree
+from outrider.drafting.base import FeatureSpec
+from outrider.models.causal_lm import CausalLM
 from target_service import schedule
 from target_service.engine import Engine
-from target_service.session import FreeRun, Session
+from target_service.session import FeatureRequest, FreeRun, Session
 from target_service.step import Outcome, Work, run
 from tests.local.memo_lm import MemoLM, as_model
 from tests.local.together import Together
@@ -21,20 +23,28 @@ from tests.local.together import Together
 class LocalTarget:
     """Steps of a model over whatever its sessions ask for in one turn of the event loop.
 
+    model: a `CausalLM` where features are asked for.
     rng: where unseeded samples come from; fixed, so that a test gives the same result every time.
     """
 
-    def __init__(self, model: MemoLM, seed: int = 0) -> None:
+    def __init__(self, model: MemoLM | CausalLM, seed: int = 0) -> None:
         self.model = model
         self.rng = np.random.default_rng([seed, 1])
         self.step = Together[Work, Outcome](lambda works: run(as_model(model), works).outcomes)
 
     def open(
-        self, prompt: Sequence[int], sampling: SamplingParams, max_tokens: int, lag: int = 0
+        self,
+        prompt: Sequence[int],
+        sampling: SamplingParams,
+        max_tokens: int,
+        lag: int = 0,
+        features: FeatureSpec | None = None,
     ) -> LocalVerifier:
         """A session; a free run commits `lag` more tokens behind a Halt."""
         cache = as_model(self.model).new_cache()
-        session = Session("", list(prompt), sampling, cache, len(prompt) + max_tokens, rng=self.rng)
+        wanted = None if features is None else FeatureRequest(features.taps, features.window)
+        end = len(prompt) + max_tokens
+        session = Session("", list(prompt), sampling, cache, end, features=wanted, rng=self.rng)
         return LocalVerifier(self, session, lag)
 
 
@@ -46,6 +56,7 @@ class LocalVerifier:
     def __init__(self, target: LocalTarget, session: Session, lag: int) -> None:
         self.session = session
         self.halts = 0
+        self._features: list[Features] = []
         self._target = target
         self._lag = lag
         self._left: int | None = None
@@ -97,12 +108,17 @@ class LocalVerifier:
         self._left = self._lag
 
     def take_features(self) -> list[Features]:
-        return []
+        taken, self._features = self._features, []
+        return taken
 
     async def _pass(self, work: Work, tree: TokenTree) -> Evidence:
         outcome = await self._target.step(work)
         self.session.tree = tree
-        return Evidence(outcome.samples, outcome.nodes, walked=outcome.walked)
+        if outcome.prompt_features is not None:
+            self._features.append(outcome.prompt_features)
+        return Evidence(
+            outcome.samples, outcome.nodes, features=outcome.features, walked=outcome.walked
+        )
 
 
 class EngineVerifier:

@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -54,7 +55,8 @@ def save_open_medusa(folder: Path, heads: MedusaHeads, target: TargetParts) -> N
     """Writes the open form: rows that the heads do not have are the target's own."""
     config, tensors = heads.config, {}
     for head, blocks in enumerate(heads.blocks):
-        for layer, block in enumerate(blocks):  # type: ignore[arg-type]
+        named: Any = blocks
+        for layer, block in enumerate(named):
             tensors[f"{head}.{layer}.linear.weight"] = block.linear.weight
             tensors[f"{head}.{layer}.linear.bias"] = block.linear.bias
         whole = target.head.detach().float().clone()

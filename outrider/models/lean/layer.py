@@ -14,17 +14,15 @@ from outrider.models.lean.attention import attend, rotate_and_write
 from outrider.models.lean.linear import Array, Linear
 from outrider.models.lean.plan import Plan
 from outrider.models.lean.rows import add_norm, gated, store_rows
-
-LEAST = 4
-"""Rows of a product; fewer are padded, since one or two take other kernels."""
+from outrider.models.linear import padded
 
 
 class Wide:
     """Rows of one width on their way into a linear, as array and tensor, with their scales."""
 
     def __init__(self, rows: int, width: int, kind: torch.dtype) -> None:
-        padded = rows if kind == torch.int8 else max(rows, LEAST)
-        self.tensor = torch.zeros(padded, width, dtype=torch.uint8 if kind == torch.int8 else kind)
+        height = rows if kind == torch.int8 else padded(rows)
+        self.tensor = torch.zeros(height, width, dtype=torch.uint8 if kind == torch.int8 else kind)
         view = self.tensor.view(torch.uint16) if kind == torch.bfloat16 else self.tensor
         self.array = view.numpy()[:rows]
         self.scales = np.ones(rows, np.float32)

@@ -2,7 +2,7 @@
 
 `Dense` is float32 or bfloat16; `Int8` has int8 weights with a scale for each output, and takes rows
 of signed bytes plus 128 with a scale each. Integer sums are exact, so an int8 row has the same bits
-in any company; the others have them from 4 rows on, which is why fewer are padded.
+in any company; the others have them where the number of rows is one that `padded` gives.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.models.linear import SLICE, Int8Weight
+from outrider.models.linear import Int8Weight, PackedWeight
 
 Array = np.ndarray[Any, Any]
 
@@ -27,20 +27,15 @@ class Linear(Protocol):
 
 
 class Dense:
-    """Weights [out, in] in float32 or bfloat16, in oneDNN's own layout."""
+    """Weights [out, in] in float32 or bfloat16; see `PackedWeight`."""
 
     def __init__(self, weight: Tensor) -> None:
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 16)
-        self._op = torch.ops.mkldnn._linear_pointwise.default
+        self._weight = PackedWeight(weight)
         self._half = weight.dtype == torch.bfloat16
 
     def __call__(self, rows: Tensor) -> Array:
         """See `Linear`; bfloat16 comes back as uint16."""
-        if rows.shape[0] <= SLICE:
-            out = self._op(rows, self._packed, None, "none", [], "")
-        else:
-            parts = torch.split(rows, SLICE)
-            out = torch.cat([self._op(part, self._packed, None, "none", [], "") for part in parts])
+        out = self._weight.product(rows)
         array: Array = (out.view(torch.uint16) if self._half else out).numpy()
         return array
 

@@ -55,12 +55,13 @@ class FakeModel:
         self.forwards.append([len(segment.tokens) for segment in segments])
         rows = []
         for segment in segments:
-            assert list(segment.parents) == list(range(-1, len(segment.tokens) - 1))
-            for token in segment.tokens:
+            contexts = [tuple(segment.cache.tokens)]
+            for token, parent in zip(segment.tokens, segment.parents, strict=True):
+                contexts.append((*contexts[parent + 1], token))
+                assert len(contexts[-1]) <= self.context_length
                 segment.cache.tokens.append(token)
-                assert segment.cache.length <= self.context_length
                 rows.append(len(self._contexts))
-                self._contexts.append(tuple(segment.cache.tokens))
+                self._contexts.append(contexts[-1])
         return FakeHidden(torch.tensor(rows).unsqueeze(1))
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:

@@ -108,7 +108,7 @@ def test_repeated_request_without_new_tokens_gives_the_same_tree() -> None:
 def test_batch_gives_what_each_session_gets_alone_in_shared_forwards() -> None:
     one = drafter()
     prompts = [PROMPT, [8], [2, 7, 1, 8, 2, 8]]
-    budgets = [Budget(4, 4), Budget(2, 2), Budget(3, 7)]
+    budgets = [Budget(4, 4), Budget(2, 2), Budget(3, 3)]
     samplings = [GREEDY, SEEDED, replace(SEEDED, seed=12)]
     sessions = [opened(one, p, s) for p, s in zip(prompts, samplings, strict=True)]
     one.model.forwards.clear()  # type: ignore[attr-defined]
@@ -154,11 +154,32 @@ def test_draft_without_time_left_ends_after_one_level() -> None:
     assert propose(one, session, Budget(4, 4, time_left_s=0.0)).tree.drafted == 1
 
 
-def test_siblings_of_a_greedy_comb_are_the_next_best_tokens() -> None:
+@pytest.mark.parametrize("ids", [None, np.arange(5, 37)])
+def test_a_greedy_tree_holds_the_likeliest_paths(ids: np.ndarray | None) -> None:
+    depth, nodes, width, branch = 3, 9, 4, 8
+    one = DraftModelDrafter(FakeModel(vocab_size=32), ids)  # type: ignore[arg-type]
+    names = np.arange(32) if ids is None else ids
+    frontier: list[tuple[int, ...]] = [()]
+    scores: dict[tuple[int, ...], float] = {(): 0.0}
+    for _ in range(depth):
+        level = {}
+        for path in frontier:
+            q = probabilities(one.model.of([*PROMPT, *path]), SAMPLED)  # type: ignore[attr-defined]
+            for row in np.argsort(-q)[:branch]:
+                level[*path, int(names[row])] = scores[path] + float(np.log(q[row]))
+        scores |= level
+        frontier = sorted(level, key=lambda path: -level[path])[:width]
+    best = sorted((path for path in scores if path), key=lambda path: -scores[path])[:nodes]
+    tree = propose(one, opened(one, PROMPT, GREEDY), Budget(depth, nodes)).tree
+    found = {tuple(tree.tokens[n] for n in tree.path(leaf)) for leaf in range(1, len(tree))}
+    assert found == set(best)
+
+
+def test_a_tree_leaves_only_committed_rows_behind() -> None:
     one = drafter()
-    tree = propose(one, opened(one, PROMPT, GREEDY), Budget(2, 6)).tree
-    best = np.argsort(-one.model.of(PROMPT))[:3]  # type: ignore[attr-defined]
-    assert [tree.tokens[node] for node in tree.children[0]] == best.tolist()
+    session = opened(one, PROMPT, GREEDY)
+    propose(one, session, Budget(3, 9))
+    assert session.state.cache.tokens == PROMPT
 
 
 def test_close_frees_the_cache() -> None:

@@ -1,10 +1,12 @@
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from draft_service.drafters.registry import build_drafter
 from draft_service.drafters.setup import Setup, Vocabulary, check_vocabulary
 from draft_service.settings import DraftSettings
+from outrider.drafting import specs
 from outrider.drafting.specs import DRAFTERS, DrafterRefused, split_spec
 
 VOCABULARY = Vocabulary("big", "aaaa", 100, 64)
@@ -15,8 +17,16 @@ def test_repeated_drafter_flags_are_kept_in_order() -> None:
     assert settings.drafter_specs == ["draft_model=/models/x", "ngram"]
 
 
-def test_default_target_comes_with_every_drafter() -> None:
+def test_default_target_comes_with_every_drafter_that_has_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(specs, "CHECKPOINTS", tmp_path)
+    assert DraftSettings.from_args([]).drafter_specs == ["ngram", "draft_model"]
+    for name in ("eagle", "medusa"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
     assert DraftSettings.from_args([]).drafter_specs == list(DRAFTERS)
+    assert DraftSettings.from_args(["--target", "/models/y"]).drafter_specs == ["ngram"]
 
 
 def test_other_target_without_a_path_comes_with_the_drafters_that_need_none() -> None:

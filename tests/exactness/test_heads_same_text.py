@@ -1,0 +1,84 @@
+"""With a random head beside it, the text stays the target's own: chains, trees, seeds, losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from draft_service.drafters.eagle import EagleDrafter
+from draft_service.drafters.medusa import MedusaDrafter
+from outrider.core.round import Features, SamplingParams
+from outrider.drafting.base import Drafter
+from outrider.models.heads.eagle_lean import LeanEagle
+from outrider.models.heads.medusa_runner import LeanMedusa
+from tests.heads import tiny_eagle, tiny_medusa
+from tests.local.drafters import NO_FAULTS, Faults, LocalDraft, LocalDrafter
+from tests.local.generation import Text, fixed, generate
+from tests.local.verifiers import LocalTarget
+from tests.tiny import tiny, tiny_model
+
+VOCAB, LAYERS, HIDDEN, TOKENS = 8, 4, 64, 24
+PROMPT = [1, 2, 0, 1, 2, 5, 1, 2]
+MODEL = tiny(vocab=VOCAB, layers=LAYERS, hidden=HIDDEN)
+SAMPLINGS = {
+    "greedy": SamplingParams(temperature=0.0),
+    "seeded": SamplingParams(temperature=0.9, top_p=0.95, seed=2**40 + 7, choice=1),
+}
+
+
+def _drafter(method: str) -> Drafter:
+    target = tiny_model(vocab=VOCAB, layers=LAYERS, hidden=HIDDEN)
+    ids = torch.tensor([0, 1, 3, 4, 6, 7])
+    if method == "medusa":
+        heads = tiny_medusa(target, ids)
+        return MedusaDrafter(LeanMedusa(heads), heads.config, LAYERS)
+    head = tiny_eagle(target, ids).eval()
+    return EagleDrafter(LeanEagle(head, kv_bytes=1 << 22), head.config)
+
+
+DRAFTS = {method: LocalDraft(_drafter(method)) for method in ("eagle", "medusa")}
+
+
+class _Forgetful(LocalDrafter):
+    """Every second delivery of features is lost."""
+
+    def observe(
+        self, tokens: Sequence[int], features: Sequence[Features], samples: Sequence[int]
+    ) -> None:
+        super().observe(tokens, features if self.asked % 2 else (), samples)
+
+
+async def _text(
+    draft: LocalDrafter | None, sampling: SamplingParams, depth: int, nodes: int
+) -> Text:
+    spec = None if draft is None else draft._draft.drafter.features
+    verifier = LocalTarget(MODEL).open(PROMPT, sampling, TOKENS, features=spec)
+    return await generate(PROMPT, verifier, draft, fixed(depth, nodes), TOKENS)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("method", DRAFTS)
+async def test_chain_and_tree_give_the_targets_own_text(method: str, sampling: str) -> None:
+    params = SAMPLINGS[sampling]
+    own = (await _text(None, params, 4, 0)).tokens
+    drafted = accepted = 0
+    for depth, nodes in ((1, 0), (4, 0), (3, 9)):
+        draft = DRAFTS[method].open(PROMPT, params)
+        text = await _text(draft, params, depth, nodes)
+        assert text.tokens == own
+        drafted += text.report.drafted
+        accepted += text.report.accepted
+    assert drafted > accepted > 0, "a test in which nothing is accepted or refused shows little"
+
+
+@pytest.mark.parametrize("method", DRAFTS)
+async def test_lost_features_and_late_proposals_change_no_token(method: str) -> None:
+    params = SAMPLINGS["greedy"]
+    own = (await _text(None, params, 4, 0)).tokens
+    for faults in (NO_FAULTS, Faults(late=frozenset({1, 3}), dies_at=5, reopens_after=2)):
+        draft = _Forgetful(DRAFTS[method], PROMPT, params, faults)
+        text = await _text(draft, params, 3, 7)
+        assert text.tokens == own
+        assert text.report.drafted > 0
