@@ -63,6 +63,6 @@ def _export_draft_model(checkpoint: Path, target: TrainingTarget, out: Path) -> 
     whole.base_model.load_state_dict(loaded.model.base_model.state_dict())
     whole.generation_config = target.model.generation_config
     with quiet():
-        whole.to(torch.bfloat16).save_pretrained(out)  # type: ignore[call-arg, arg-type]
+        whole.to(torch.bfloat16).save_pretrained(out)  # type: ignore[arg-type]
     open_to_readers(out)
     target.tokenizer.save_pretrained(out)

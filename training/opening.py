@@ -28,7 +28,7 @@ class Opening:
         self._cache.free()
 
 
-def common_opening(prompts: Sequence[Sequence[int]]) -> tuple[int, ...]:
+def common_opening(prompts: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """The tokens that all of them begin with."""
     if not prompts:
         return ()
