@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from draft_service import jobs
-from draft_service.session import DrafterFailed, EngineStopped, Session
+from draft_service.session import DrafterFailed, EngineStopped, Request, Session
 from outrider.core.round import SamplingParams
 from outrider.core.sampling import prepare
 from outrider.drafting.base import Drafter
@@ -160,10 +160,7 @@ class DraftEngine:
         for (session, requests), job in zip(taken, applied, strict=True):
             if error := job.exception():
                 self._fail(session, error)
-            elif (
-                session.prefilled
-                and sum(len(r.new_tokens) for r in requests) > self.limits.prefill_rows
-            ):
+            elif session.prefilled and _rows(requests) > self.limits.prefill_rows:
                 session.prefilled = False
                 self._prefilling.append(session)
         return bool(applied)
@@ -229,3 +226,9 @@ class DraftEngine:
 
 def _microseconds(seconds: float) -> int:
     return max(0, round(seconds * 1e6))
+
+
+def _rows(requests: Sequence[Request]) -> int:
+    """Tokens or feature rows that requests bring, whichever are more: what is to be worked off."""
+    tokens = sum(len(request.new_tokens) for request in requests)
+    return max(tokens, sum(part.rows for request in requests for part in request.features))

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 from training.draws import uniform
 from training.files import alone
 from training.generate import Recipe, generate
+from training.opening import common_opening
 from training.prompts import EncodedPrompt, Prompt, Source, encode
 from training.records import Record
 from training.shards import Corpus, read_corpus
@@ -77,10 +78,11 @@ def make_data(
         lm = target.engine(recipe.slots * (longest_prompt + recipe.max_tokens + 64))
         corpus.provenance["numerics"] = asdict(lm.numerics)
         stop = frozenset(lm.eos_ids)
+        shared = common_opening([prompt.ids for prompt in left])
         tell(counts, len(prompts))
         limit = float("inf") if most_tokens is None else most_tokens
         if counts.tokens < limit:
-            for record in generate(lm, _while(left, counts, limit), recipe, stop):
+            for record in generate(lm, _while(left, counts, limit), recipe, stop, shared):
                 if len(record.response):  # a loop may begin with the first token
                     corpus.add(record)
                     counts.add(record)

@@ -55,11 +55,9 @@ def evaluate(
     for places in epoch_batches(data.lengths, rows, 0, 0):
         batch = data.batch(places)
         states = learner.states(batch, depth)
-        found = _ranks(learner, batch, states, table)
+        greedy = [data.records[place].mode == GREEDY for place in places]
+        ranks += _ranks(learner, batch, states, table, greedy)
         overlaps.append(_overlaps(learner, batch, states, target_head, draft_ids))
-        for row, place in enumerate(places):
-            if data.records[place].mode == GREEDY and len(found[row]):
-                ranks.append(found[row])
     learner.module.train(training)
     return _summary(ranks, torch.cat(overlaps), depth)
 
@@ -88,11 +86,19 @@ def _starts(batch: Batch, row: int) -> range:
     return range(int(batch.prompt_lengths[row]), int(batch.lengths[row]) - 1)
 
 
-def _ranks(learner: Learner, batch: Batch, states: Sequence[Tensor], row_of: Tensor) -> list[Ranks]:
-    """Of each sequence: rank of the true token [columns, depth]."""
+def _ranks(
+    learner: Learner,
+    batch: Batch,
+    states: Sequence[Tensor],
+    row_of: Tensor,
+    wanted: Sequence[bool],
+) -> list[Ranks]:
+    """Of each sequence that is wanted: rank of the true token [columns, depth]."""
     found = []
     for row in range(len(batch.ids)):
         starts = _starts(batch, row)
+        if not wanted[row] or not starts:
+            continue
         ranks = np.full((len(starts), len(states)), ABSENT)
         for depth, drafted in enumerate(states):
             stop = max(starts.start, starts.stop - depth)
@@ -123,9 +129,9 @@ def _overlaps(
     states: Sequence[Tensor],
     target_head: Head,
     draft_ids: Tensor,
-    every: int = 4,
+    every: int = 16,
 ) -> Tensor:
-    """sum min(p, q) [columns, depth] at every fourth column, for whole vocabularies are slow."""
+    """sum min(p, q) [columns, depth] at some columns, for whole vocabularies are slow."""
     parts = []
     for row in range(len(batch.ids)):
         starts = _starts(batch, row)

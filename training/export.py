@@ -22,7 +22,8 @@ def export(checkpoint: Path, target: TrainingTarget, out: Path) -> str:
     """Writes the open form of a checkpoint into `out`; returns its method.
 
     A draft model becomes a Hugging Face directory with the whole vocabulary, as transformers'
-    assisted generation wants it; an EAGLE head `speculators`' layout; Medusa heads FasterDecoding's.
+    assisted generation wants it; an EAGLE head takes `speculators`' layout, Medusa heads that of
+    FasterDecoding/Medusa.
 
     Raises:
         CheckpointError: the checkpoint is damaged or another target's.
@@ -62,6 +63,6 @@ def _export_draft_model(checkpoint: Path, target: TrainingTarget, out: Path) -> 
     whole.base_model.load_state_dict(loaded.model.base_model.state_dict())
     whole.generation_config = target.model.generation_config
     with quiet():
-        whole.to(torch.bfloat16).save_pretrained(out)  # type: ignore[call-arg, arg-type]
+        whole.to(torch.bfloat16).save_pretrained(out)  # type: ignore[arg-type]
     open_to_readers(out)
     target.tokenizer.save_pretrained(out)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from outrider.models.cache import BLOCK, KVCache
+from outrider.models.cache import KVCache
 from outrider.models.causal_lm import CausalLM, Segment
 from training.draws import choose, uniform
 from training.loops import LoopDetector
+from training.opening import Opening
 from training.prompts import EncodedPrompt
 from training.records import EOS, GREEDY, LENGTH, LOOP, SAMPLED, Record
 
@@ -65,28 +66,27 @@ class Slot:
         )
 
 
-def kv_bytes(block_bytes: int, slots: int, longest: int) -> int:
-    """Memory of keys and values that `slots` texts of `longest` tokens need."""
-    return block_bytes * slots * (-(-longest // BLOCK) + 1)
-
-
 def generate(
     lm: CausalLM,
     prompts: Iterable[EncodedPrompt],
     recipe: Recipe,
     stop_ids: frozenset[int],
-    heard: Callable[[int], None] = lambda tokens: None,
+    shared: Sequence[int] = (),
 ) -> Iterator[Record]:
     """Answers all prompts; yields each text when it ends, in the order in which they end.
 
+    What `shared` says all prompts begin with is computed once.
+
     Args:
-        lm: the target, with memory for `kv_bytes`.
+        lm: the target, with memory for all slots.
         prompts: taken one by one as slots become free; one that leaves no room for a response
             within the context is left out.
         stop_ids: tokens that end a response.
-        heard: told of each step's new tokens.
+        shared: what the prompts begin with, such as a template's system text; a prompt that begins
+            otherwise is computed whole.
     """
     waiting = iter(prompts)
+    opening = Opening(lm, shared)
     slots: list[Slot] = []
     held: EncodedPrompt | None = None
     exhausted = False
@@ -105,11 +105,10 @@ def generate(
                     break
                 else:
                     room -= len(prompt.ids)
-                    slots.append(_begin(lm, prompt, recipe))
+                    slots.append(_begin(opening, prompt, recipe))
             if not slots:
                 return
             tokens = _step(lm, slots, recipe)
-            heard(len(tokens))
             running = []
             for slot, token in zip(slots, tokens, strict=True):
                 end = _add(slot, token, stop_ids, recipe.max_tokens)
@@ -122,11 +121,13 @@ def generate(
     finally:
         for slot in slots:
             slot.cache.free()
+        opening.free()
 
 
-def _begin(lm: CausalLM, prompt: EncodedPrompt, recipe: Recipe) -> Slot:
+def _begin(opening: Opening, prompt: EncodedPrompt, recipe: Recipe) -> Slot:
     temperature = recipe.temperature_of(prompt.digest)
-    return Slot(prompt, lm.new_cache(), temperature, list(prompt.ids), list(prompt.ids))
+    cache, pending = opening.begin(prompt.ids)
+    return Slot(prompt, cache, temperature, list(prompt.ids), pending)
 
 
 def _step(lm: CausalLM, slots: list[Slot], recipe: Recipe) -> list[int]:

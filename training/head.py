@@ -42,11 +42,11 @@ class Head:
             x = x * self.scale
         return x if self.cap is None else self.cap * torch.tanh(x / self.cap)
 
-    def backward(self, gradient: Tensor, logits: Tensor) -> Tensor:
-        """The gradient of states @ weight.T [n, rows] from that of the logits."""
+    def slope(self, logits: Tensor) -> Tensor | float | None:
+        """How fast logits [n, rows] grow with states @ weight.T; None where it is 1."""
         if self.cap is not None:
-            gradient = gradient * (1 - (logits / self.cap).square())
-        return gradient if self.scale == 1.0 else gradient * self.scale
+            return (1 - (logits / self.cap).square()) * self.scale
+        return None if self.scale == 1.0 else self.scale
 
     def with_weight(self, weight: Tensor) -> Head:
         """The same with other rows."""

@@ -3,7 +3,7 @@
     L = sum_i w_i * -sum_v p_i(v) log q_i(v) / sum_i w_i
 
 p is the target's softmax over the draft vocabulary alone, from its final states and the same rows
-of its head. Gradients are computed along with the loss, a few hundred rows at a time.
+of its head. Gradients are computed along with the loss, some rows at a time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from training.head import Head
 
-CHUNK = 512
+CHUNK = 128
 
 
 def soft_cross_entropy(
@@ -52,19 +52,24 @@ class _Fused(torch.autograd.Function):
         loss = states.new_zeros(())
         of_states = torch.zeros_like(states) if ctx.needs_input_grad[0] else None
         of_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        # Passes over [chunk, rows] cost as much as the products, so there are few, in place.
         for first in range(0, len(states), CHUNK):
             rows = slice(first, first + CHUNK)
             logits = head.logits(states[rows])
-            log_q = torch.log_softmax(logits, dim=-1)
             p = torch.softmax(teacher_head.logits(teacher[rows]), dim=-1)
-            loss += (-(p * log_q).sum(-1) * share[rows]).sum()
+            mass = torch.logsumexp(logits, dim=-1)
+            expected = torch.linalg.vecdot(p, logits)  # of log q: that less the mass
+            loss += ((mass - expected) * share[rows]).sum()
             if of_states is None and of_weight is None:
                 continue
-            gradient = head.backward(log_q.exp().sub_(p).mul_(share[rows, None]), logits)
+            slope = head.slope(logits)
+            gradient = logits.sub_(mass[:, None]).exp_().sub_(p)
+            if slope is not None:
+                gradient = gradient * slope
             if of_states is not None:
-                of_states[rows] = gradient @ weight
+                of_states[rows] = (gradient @ weight) * share[rows, None]
             if of_weight is not None:
-                of_weight.addmm_(gradient.mT, states[rows])
+                of_weight.addmm_(gradient.mT, states[rows] * share[rows, None])
         ctx.of_states, ctx.of_weight = of_states, of_weight
         return loss
 

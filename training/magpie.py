@@ -15,6 +15,7 @@ from outrider.models.cache import KVCache
 from outrider.models.causal_lm import CausalLM, Segment
 from training.draws import choose_nucleus, uniform
 from training.files import TrainingError
+from training.opening import Opening
 from training.prompts import Prompt
 
 SOURCE = "self"
@@ -94,11 +95,13 @@ def self_prompts(
     opening, after = opening_of(tokenizer)
     closing = closing_ids(tokenizer, after) | frozenset(lm.eos_ids)
     numbers = iter(range(start, start + count))
+    begun = Opening(lm, opening[:-1])
     slots: list[_Slot] = []
     try:
         while True:
             while len(slots) < recipe.slots and (number := next(numbers, None)) is not None:
-                slots.append(_Slot(number, lm.new_cache(), list(opening), []))
+                cache, pending = begun.begin(opening)
+                slots.append(_Slot(number, cache, pending, []))
             if not slots:
                 return
             running = []
@@ -118,6 +121,7 @@ def self_prompts(
     finally:
         for slot in slots:
             slot.cache.free()
+        begun.free()
 
 
 def _step(lm: CausalLM, slots: list[_Slot], recipe: SelfPrompts) -> list[int]:

@@ -21,7 +21,7 @@ def write_self_prompts(
     path: Path,
     tries: int,
     recipe: SelfPrompts,
-    show: Callable[[float, float, str], None] = lambda done, total, note: None,
+    show: Callable[[str, float, float, str], None] = lambda stage, done, total, note: None,
 ) -> int:
     """Fills `path` until `tries` prompts were begun; goes on with what it has. How many it has.
 
@@ -43,7 +43,7 @@ def write_self_prompts(
     if done < tries:
         opening, _ = opening_of(target.tokenizer)
         lm = target.engine(recipe.slots * (len(opening) + recipe.max_tokens + 128))
-        show(done, tries, f"{len(lines)} kept")
+        show("prompts", done, tries, f"{len(lines)} kept")
     while done < tries:
         count = min(BLOCK, tries - done)
         before = done
@@ -51,7 +51,7 @@ def write_self_prompts(
         def heard(one: int) -> None:
             nonlocal before
             before += one
-            show(before, tries, f"{len(lines)} kept")
+            show("prompts", before, tries, f"{len(lines)} kept")
 
         for _, prompt in self_prompts(lm, target.tokenizer, recipe, count, done, heard):
             line = json.dumps(prompt.to_json())

@@ -17,7 +17,7 @@ from draft_service.drafters.eagle_growth import Branches, Draft, Trunk
 from draft_service.drafters.eagle_state import EagleState
 from draft_service.drafters.feature_rows import FeatureRows
 from draft_service.drafters.growth import Growth
-from draft_service.drafters.head_setup import checkpoint_of, linears_of, refused
+from draft_service.drafters.head_setup import checkpoint_of, linears_of, refused, warm_up
 from draft_service.drafters.rank import ranking
 from draft_service.drafters.setup import Setup
 from draft_service.drafters.spine import Spine
@@ -40,7 +40,9 @@ def build(path: str | None, setup: Setup) -> EagleDrafter:
     with refused():
         head = load_eagle(folder, target_parts(setup.target))
     runner = eagle_runner(head, torch.device(setup.device), linears_of(setup))
-    return EagleDrafter(runner, head.config, folder)
+    drafter = EagleDrafter(runner, head.config, folder)
+    warm_up(drafter, head.config.hidden_size * len(head.config.taps))
+    return drafter
 
 
 class EagleDrafter(Drafter):

@@ -9,6 +9,8 @@ from pathlib import Path
 import torch
 
 from draft_service.drafters.setup import Setup
+from outrider.core.round import Budget, Features, SamplingParams
+from outrider.drafting.base import Drafter
 from outrider.drafting.specs import DrafterRefused, default_checkpoint
 from outrider.models.heads.record import CheckpointError
 
@@ -41,3 +43,14 @@ def refused() -> Iterator[None]:
         yield
     except CheckpointError as error:
         raise DrafterRefused(str(error)) from error
+
+
+def warm_up(drafter: Drafter, width: int) -> None:
+    """Runs a drafter on features of `width`, without which it would not compute at all: the first
+    request then finds its kernels."""
+    session = drafter.open([0, 0, 0], SamplingParams(temperature=0.0))
+    drafter.observe(session, [], [Features(0, 2, width, bytes(4 * width))])
+    drafter.prefill(session)
+    for nodes in (2, 4):
+        drafter.propose([(session, Budget(2, nodes))])
+    drafter.close(session)

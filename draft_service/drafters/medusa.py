@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from draft_service.drafters.feature_rows import FeatureRows
-from draft_service.drafters.head_setup import checkpoint_of, linears_of, refused
+from draft_service.drafters.head_setup import checkpoint_of, linears_of, refused, warm_up
 from draft_service.drafters.medusa_tree import RANKS, places, usual
 from draft_service.drafters.rank import NOTHING, Rank, Ranked, ranking
 from draft_service.drafters.setup import Setup
@@ -41,7 +41,9 @@ def build(path: str | None, setup: Setup) -> MedusaDrafter:
         parts = target_parts(setup.target)
         heads = load_medusa(folder, parts)
     runner = medusa_runner(heads, torch.device(setup.device), linears_of(setup))
-    return MedusaDrafter(runner, heads.config, parts.layers, folder)
+    drafter = MedusaDrafter(runner, heads.config, parts.layers, folder)
+    warm_up(drafter, heads.config.hidden_size)
+    return drafter
 
 
 class MedusaDrafter(Drafter):
@@ -121,9 +123,9 @@ class MedusaDrafter(Drafter):
             if ranked[-1] is NOTHING:
                 break
         builder = TreeBuilder(session.tokens[-1])
-        nodes: dict[int, int] = {0: 0}
+        made: dict[int, int] = {0: 0}
         for index, place in enumerate(tree, 1):
             tokens = ranked[place.level].tokens if place.level < len(ranked) else []
-            if place.parent in nodes and place.rank < len(tokens):
-                nodes[index] = builder.add(nodes[place.parent], tokens[place.rank])
+            if place.parent in made and place.rank < len(tokens):
+                made[index] = builder.add(made[place.parent], tokens[place.rank])
         return Proposal(builder.build(), self.method)

@@ -11,7 +11,7 @@ import typer
 from rich.table import Table
 
 from outrider.cli import provenance
-from outrider.cli.bars import single, staged
+from outrider.cli.bars import staged
 from outrider.cli.console import ending_well, out
 from outrider.cli.train_drafters import add_drafters
 from outrider.cli.train_options import (
@@ -51,8 +51,8 @@ def prompts(
         from training.magpie import SelfPrompts
         from training.self_file import write_self_prompts
 
-        with staged() as stages, single("prompts") as show:
-            made = target_of(target, device, threads, stages)
+        with staged() as show:
+            made = target_of(target, device, threads, show)
             kept = write_self_prompts(
                 made, out_file, tries, SelfPrompts(seed=seed, slots=slots), show
             )
@@ -115,8 +115,8 @@ def make(
 
         sources = [read_source(spec) for spec in given]
         recipe = Recipe(seed, slots, max_tokens, temperature, greedy_share)
-        with staged() as stages, single("texts") as show:
-            made = target_of(target, device, threads, stages)
+        with staged() as show:
+            made = target_of(target, device, threads, show)
             began: list[float] = []
 
             def tell(counts: Counts, prompts: int) -> None:
@@ -124,9 +124,9 @@ def make(
                 rate = (counts.tokens - began[1]) / max(1e-9, time.monotonic() - began[0])
                 note = f"{counts.tokens:,} tokens, {rate:.0f} a second"
                 if tokens is None:
-                    show(counts.sequences, prompts, note)
+                    show("texts", counts.sequences, prompts, note)
                 else:
-                    show(counts.tokens, tokens, note)
+                    show("tokens", counts.tokens, tokens, note)
 
             counts = make_data(
                 made,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from outrider.cli import provenance
-from outrider.cli.bars import single, staged
+from outrider.cli.bars import staged
 from outrider.cli.console import ending_well, out
 from outrider.cli.train_options import (
     Data,
@@ -226,7 +226,7 @@ def _train(
             "tokens": sum(len(record.ids) for record in material.train.records),
         }
         trainer = Trainer(learner, material, options, run, about)
-        with single(learner.method) as show:
+        with staged() as show:
             shown = time.monotonic()
 
             def tell(told: Told) -> None:
@@ -234,7 +234,7 @@ def _train(
                 if time.monotonic() - shown > 0.2 or told.share >= 1:
                     shown = time.monotonic()
                     note = f"step {told.step}, loss {told.loss:.3f}, length {told.score:.3f}"
-                    show(told.share, 1.0, note)
+                    show(learner.method, told.share, 1.0, note)
 
             best = trainer.run(tell)
         covered = coverage(split(records)[1], vocabulary)

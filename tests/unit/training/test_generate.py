@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
+import pytest
 import torch
 
+from outrider.models.segment import Segment
 from tests.unit.training.material import VOCABULARY, encoded, random_prompts, world
 from training.generate import Recipe, generate
+from training.opening import common_opening
 from training.records import EOS, GREEDY, LENGTH, LOOP
 from training.shards import Record
 
@@ -63,3 +67,36 @@ def test_a_prompt_without_room_for_a_response_is_left_out_and_memory_is_given_ba
     found = list(generate(lm, prompts, RECIPE, frozenset(lm.eos_ids)))
     assert [r.prompt_length for r in found] == [2]
     assert lm.pool.used == used
+
+
+def test_what_all_prompts_begin_with_is_computed_once_and_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lm = world().lm
+    prompts = [encoded([5, 6, 7, n, 9]) for n in range(10, 20)]
+    shared = common_opening([prompt.ids for prompt in prompts])
+    assert shared == (5, 6, 7)
+    rows: list[int] = []
+    forward = lm.forward
+    monkeypatch.setattr(
+        lm, "forward", lambda segments: rows.append(_rows(segments)) or forward(segments)
+    )
+    texts, counts = [], []
+    for opening in ((), shared, (5, 6, 8), (5, 6, 7, 10, 9)):
+        found = generate(lm, prompts, RECIPE, frozenset(lm.eos_ids), opening)
+        texts.append({record.digest: record.ids.tolist() for record in found})
+        counts.append(sum(rows))
+        rows.clear()
+    assert texts[1:] == texts[:1] * 3
+    assert counts[0] - counts[1] == 3 * (len(prompts) - 1)
+    assert counts[2] - counts[0] == 3
+
+
+def _rows(segments: Sequence[Segment]) -> int:
+    return sum(len(segment.tokens) for segment in segments)
+
+
+def test_a_common_opening_is_the_longest() -> None:
+    assert common_opening([(1, 2, 3), (1, 2), (1, 2, 4)]) == (1, 2)
+    assert common_opening([(1, 2), (3,)]) == ()
+    assert common_opening([]) == ()

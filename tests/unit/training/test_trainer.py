@@ -41,6 +41,14 @@ def test_loss_falls_and_acceptance_rises_and_the_report_tells_it(tmp_path: Path)
     assert json.loads(path.read_text())["coverage"] == {"all": 0.9}
 
 
+def test_curves_are_drawn_where_matplotlib_is_installed(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    trainer(tmp_path, steps=45).run()
+    _, curves = write_report(tmp_path, report(tmp_path))
+    assert curves is not None
+    assert curves.read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_finished_run_is_left_as_it_is(tmp_path: Path) -> None:
     best = trainer(tmp_path, steps=4).run()
     before = (tmp_path / "state.pt").read_bytes()
