@@ -11,11 +11,8 @@ import torch
 from draft_service.drafters.eagle import EagleDrafter
 from outrider.core.round import Budget, Features, Proposal, SamplingParams
 from outrider.drafting.base import DraftSession
-from outrider.models.heads.config import EagleConfig
-from outrider.models.heads.eagle import EagleHead
 from outrider.models.heads.eagle_lean import LeanEagle
 from outrider.models.heads.eagle_torch import TorchEagle
-from outrider.models.heads.start import start_eagle
 from tests.heads import tiny_eagle
 from tests.tiny import tiny_model
 
@@ -211,37 +208,6 @@ def test_a_draft_stops_where_its_time_is_over_or_it_is_unsure() -> None:
     assert drafter.propose([(session, Budget(4, 4, time_left_s=0.0))])[0].tree.drafted == 1
     assert drafter.propose([(session, Budget(4, 4, p_min=1.0))])[0].tree.drafted == 0
     assert drafter.propose([(session, Budget(3, 9, p_min=1.0))])[0].tree.drafted == 0
-
-
-def _echo() -> EagleHead:
-    """A head that repeats the token at its feature's own position: the tap is the embedding."""
-    config = EagleConfig.for_target(TARGET.config, VOCAB, taps=(0,))
-    head = start_eagle(config, TARGET, torch.arange(VOCAB))
-    with torch.no_grad():
-        head.fc.weight.copy_(torch.eye(HIDDEN))
-        head.layers[0].self_attn.o_proj.weight.zero_()
-        head.layers[0].mlp.down_proj.weight.zero_()
-        head.norm.weight.fill_(1.0)
-        head.lm_head.weight.copy_(torch.nn.functional.normalize(head.embed_tokens.weight, dim=1))
-    return head
-
-
-@pytest.mark.parametrize(("shift", "agreement"), [(0, 1.0), (1, 0.0), (-1, 0.0)])
-def test_a_feature_that_is_one_position_off_predicts_the_wrong_token(
-    shift: int, agreement: float
-) -> None:
-    head = _echo()
-    drafter = EagleDrafter(TorchEagle(head), head.config)
-    period = [3, 11]
-    text = period * 6
-    states = head.embed_tokens.weight[torch.tensor(text)].detach().bfloat16()
-    right = []
-    for length in range(4, 10):
-        session = drafter.open(text[:length], GREEDY)
-        given = states.roll(shift, dims=0)[: length - 1]
-        drafter.observe(session, [], [_features(0, length - 1, given)])
-        right.append(_chain(drafter, session, 1) == (text[length],))
-    assert np.mean(right) == agreement
 
 
 def test_a_closed_session_gives_its_memory_back() -> None:
