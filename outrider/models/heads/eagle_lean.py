@@ -8,7 +8,7 @@ one scale a row cannot hold.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,8 @@ from outrider.models.cache import KVCache
 from outrider.models.heads.config import EAGLE1
 from outrider.models.heads.eagle import EagleHead
 from outrider.models.heads.rows import Drafted, Rows
-from outrider.models.lean.layer import Keys, Layer, Scratch, Wide, floats, head_logits
-from outrider.models.lean.linear import Array, Dense, Int8
+from outrider.models.lean.layer import Keys, Layer, Scratch, floats, head_logits
+from outrider.models.lean.linear import Array, Wide, make_linear
 from outrider.models.lean.plan import Part, assemble, chain_part
 from outrider.models.lean.rotary import Rotary
 from outrider.models.lean.rows import add_norm, store_rows
@@ -58,10 +58,7 @@ class LeanEagle:
             self._token_norm = floats(layer.input_layernorm.weight)  # type: ignore[union-attr, arg-type]
             self._g_norm = floats(layer.hidden_norm.weight)  # type: ignore[union-attr, arg-type]
             self._norm = floats(head.norm.weight)  # type: ignore[arg-type]
-
-        def make(weight: Tensor) -> Dense | Int8:
-            return Int8(weight) if kind == torch.int8 else Dense(weight.to(dense))
-
+        make = partial(make_linear, kind=kind)
         shape = config.heads, config.kv_heads, config.head_dim
         self._layer = Layer.of(layer, make, shape, self._eps, None)
         self._head = make(head.lm_head.weight.detach())

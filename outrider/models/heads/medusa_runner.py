@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from outrider.models.heads.medusa import MedusaHeads
@@ -55,12 +55,9 @@ class LeanMedusa:
     """
 
     def __init__(self, heads: MedusaHeads, kind: torch.dtype = torch.int8) -> None:
-        from outrider.models.lean.linear import Dense, Int8
+        from outrider.models.lean.linear import make_linear
 
-        def make(weight: Tensor) -> Dense | Int8:
-            dense = torch.float32 if kind == torch.float32 else torch.bfloat16
-            return Int8(weight) if kind == torch.int8 else Dense(weight.detach().to(dense))
-
+        make = partial(make_linear, kind=kind)
         self.draft_ids: npt.NDArray[np.int64] = heads.draft_ids.numpy().copy()
         self._config, self._kind = heads.config, kind
         linears = [[block.linear for block in blocks] for blocks in heads.blocks]  # type: ignore[attr-defined]
