@@ -22,19 +22,13 @@ def test_default_target_comes_with_every_drafter_that_has_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(specs, "CHECKPOINTS", tmp_path)
-    assert DraftSettings.from_args([]).drafter_specs == ["ngram", "draft_model"]
+    assert DraftSettings.from_args([]).drafter_specs == ["ngram", "draft_model", "lookahead"]
     for name in ("eagle", "medusa"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text("{}")
     assert DraftSettings.from_args([]).drafter_specs == list(DRAFTERS)
-    assert DraftSettings.from_args(["--target", "/models/y"]).drafter_specs == ["ngram"]
-
-
-def test_other_target_without_a_path_comes_with_the_drafters_that_need_none() -> None:
-    assert DraftSettings.from_args(["--target", "/models/y"]).drafter_specs == [
-        "ngram",
-        "lookahead",
-    ]
+    other = DraftSettings.from_args(["--target", "/models/y"])
+    assert other.drafter_specs == ["ngram", "lookahead"]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +36,8 @@ def test_other_target_without_a_path_comes_with_the_drafters_that_need_none() ->
     [
         (
             ["--drafter", "magic"],
-            "drafter 'magic' is unknown, limit one of ngram, draft_model, lookahead, auto",
+            "drafter 'magic' is unknown, limit one of ngram, draft_model, eagle, medusa, "
+            "lookahead, auto",
         ),
         (["--drafter", "ngram", "--drafter", "ngram"], "each may come once"),
         (["--drafter", "draft_model="], "has an empty path"),
