@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from outrider.core.acceptance import Kind
-from outrider.core.round import Budget, Commit, Evidence, Features, Ids, Proposal
+from outrider.core.round import Budget, Commit, Evidence, Features, Ids, Load, Proposal
 from outrider.core.tree import TokenTree
 
 
@@ -24,11 +24,12 @@ class PeerFull(PeerLost):
 
 @dataclass(frozen=True)
 class RunTokens:
-    """Tokens that the target committed in a free run, and its time."""
+    """Tokens that the target committed in a free run, its time and its load."""
 
     tokens: tuple[int, ...]
     queue_us: int = 0
     forward_us: int = 0
+    load: Load = field(default_factory=Load)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from outrider.core.round import Evidence, Features, Ids, Load, SamplingParams
 from outrider.core.sampling import prepare
@@ -42,7 +43,7 @@ class Engine:
         self._wake = asyncio.Event()
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="engine")
         self._task: asyncio.Task[None] | None = None
-        self._last_rows = 0
+        self._last = Load()
         self._computing: set[int] = set()
 
     async def start(self) -> None:
@@ -69,8 +70,8 @@ class Engine:
         return len(self.memory)
 
     def load(self) -> Load:
-        """Sessions open, rows of the last forward, passes and runs in progress."""
-        return Load(len(self.memory), self._last_rows, len(self._schedule))
+        """Sessions open, passes and runs in progress, and what the last forward was made of."""
+        return replace(self._last, sessions=len(self.memory), queue=len(self._schedule))
 
     def open(
         self,
@@ -169,6 +170,8 @@ class Engine:
             all_found = await self._run(works)
             self._pace.learn(time.perf_counter() - started, *prompt_rows(works))
             self._computing.clear()
+            rows = sum(len(work.tokens) for work in works)
+            self._last = Load(rows=rows, batch=len(works), left_out=self._schedule.left_out)
             for (item, work), found in zip(taken, all_found, strict=True):
                 if self._schedule.find(item.session) is not item:  # closed meanwhile
                     item.session.cache.free()
@@ -195,7 +198,6 @@ class Engine:
         return [found for work in works for found in await self._run([work])]
 
     def _settle(self, item: Item, work: Work, outcome: Outcome, step: StepResult) -> None:
-        self._last_rows = step.rows
         if isinstance(item, Run):
             item.session.busy = False
             if work.tree is not None:

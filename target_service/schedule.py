@@ -108,13 +108,17 @@ def missing_rows(session: Session, budget: int, *, with_root: bool) -> Work | No
 
 
 class Schedule:
-    """Passes and free runs in progress, by session."""
+    """Passes and free runs in progress, by session.
+
+    left_out: how many were ready for the last step that was taken, but had no room in it.
+    """
 
     def __init__(self, memory: Memory, pace: Pace, batch: int) -> None:
         self._memory = memory
         self._pace = pace
         self._batch = batch
         self._items: dict[int, Item] = {}
+        self.left_out = 0
 
     def __len__(self) -> int:
         return len(self._items)
@@ -141,7 +145,8 @@ class Schedule:
         Where more wait than a step takes, those come first that took part in fewer steps.
         """
         ready = [item for item in self._items.values() if isinstance(item, Pass) or item.ready]
-        if len(ready) > self._batch:
+        waiting = len(ready)
+        if waiting > self._batch:
             ready = sorted(ready, key=lambda item: item.session.steps)[: self._batch]
         running = any(item.session.round > 0 for item in ready)
         budget = self._pace.rows(running)
@@ -156,6 +161,7 @@ class Schedule:
                 continue
             budget -= len(work.tokens) if prefill else 0
             taken.append((item, work))
+        self.left_out = waiting - len(taken)
         return taken
 
 
