@@ -19,7 +19,7 @@ AGING = 0.01  # share of its weight that a token of a free run takes from what r
 LEAST_AGING = 0.0025
 SAVED = 0.005  # share of the tokens of free runs that may be spent on rounds to learn from
 MOST_SAVED = 4.0
-SHADOW_AFTER = 16  # tokens of a free run before its first shadow draft; then twice as many
+SHADOW_AFTER = 16  # tokens of a free run before its first shadow draft; then half as many more
 STALE_S = 0.3  # a changed load calls for a new measure of the drafter after this long
 PATIENCE = 8.0  # proposals are waited for so many times as long as 95 of 100 of them took
 LEAST_PATIENCE_S = 0.25
@@ -211,7 +211,7 @@ class AdaptiveDepth:
             return None
         self._asks = False
         depth = min(max(2, self._bounds.recommended), self._bounds.most, remaining - 1)
-        self._shadow_gap *= 2
+        self._shadow_gap += self._shadow_gap // 2
         self._shadow_in = self._shadow_gap
         return self._for(depth, depth)
 

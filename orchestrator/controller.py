@@ -22,7 +22,9 @@ Trees: a further sibling at depth i is worth s_(i-1) (1 - c_i) b: the walk comes
 it missed, it catches (b). It costs the step's marginal time. Siblings are added while G rises.
 
 Hysteresis: K=0 is left only where G rises by `LEAVE` and, within `HORIZON` rounds, pays for the
-change (halting the run, the drafter's catching up); it is entered where it wins by `ENTER`.
+change (halting the run, the drafter's catching up); it is entered where it wins by `ENTER`. What
+one session has seen of its own acceptance is little, so a gain counts `LEAN` times on the side that
+is best for the company.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from outrider.core.round import Budget
 ENTER = 1.01
 LEAVE = 1.02
 HORIZON = 64.0
+LEAN = 1.1
 SIBLINGS = 8  # most siblings that a depth is given
 
 
@@ -79,6 +82,9 @@ def choose(state: State, bounds: Bounds, remaining: int) -> Choice:
         return Choice(depth, nodes, Reason.GAIN)
     free = value.free_run()
     gain = best / free
+    if state.company.mates:
+        gain *= LEAN if state.company.depth else 1.0 / LEAN
+    best = gain * free
     cycle = value.cycle(depth, nodes)
     if not state.running:
         if gain >= 1.0:

@@ -7,8 +7,8 @@ counts as not kept: what the target time buys is what matters.
 
 Shrinking: c_i = (kept_i + n prior_i) / (tried_i + n), n = `SHAPE` trials. prior_i is the shared
 rate of (target, drafter, class) at i, moved by this request's own level: the difference, in
-log-odds, between what it kept over all depths and what the shared rates would have kept (`LEVEL` trials of which are
-added).
+log-odds, between what it kept over all depths (and `LEVEL` usual trials) and what the shared rates
+would have kept.
 
 Change: counts decay with every trial. Where recent rounds depart from the estimate by more than
 `ALARM` standard deviations, the older ones lose most of their weight at once.
@@ -22,11 +22,11 @@ from operator import mul
 
 SHAPE = 12.0
 LEVEL = 6.0
-DECAY = 0.98
+DECAY = 0.99
 RECENT = 0.8
 ALARM = 3.0
 FORGET = 0.2
-DEFAULT = 0.7  # where nothing is known: good enough for speculation to be tried
+DEFAULT = 0.8  # where nothing is known: good enough for speculation to be tried
 LEAST, MOST = 0.001, 0.999
 
 
