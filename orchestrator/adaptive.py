@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from orchestrator.company import ALONE, Company, Times, settle
+from orchestrator.company import Company, Times, settle
 from orchestrator.controller import choose
-from orchestrator.costs import Line, Mean, VerifyCost
+from orchestrator.costs import Mean
+from orchestrator.knowledge import DraftCosts, TargetCosts
 from orchestrator.peers import RunTokens
 from orchestrator.state import Bounds, Choice, Reason, State
-from orchestrator.survival import Counts, Survival, survival
+from orchestrator.survival import Survival, survival
 from outrider.core.round import Budget, Evidence, Load, Proposal
 from outrider.core.tree import TokenTree
 
@@ -24,35 +25,6 @@ STALE_S = 0.3  # a changed load calls for a new measure of the drafter after thi
 PATIENCE = 8.0  # proposals are waited for so many times as long as 95 of 100 of them took
 LEAST_PATIENCE_S = 0.25
 COMPANY_EVERY = 16  # passes of all sessions between two looks at what they do together
-
-
-@dataclass
-class TargetCosts:
-    """What all sessions of this process on one target have measured."""
-
-    verify: VerifyCost = field(default_factory=VerifyCost)
-    wire: Mean = field(default_factory=Mean)
-    gap: Mean = field(default_factory=Mean)
-    load: Load = field(default_factory=Load)
-    batch: int = 1 << 30  # most sessions in a step
-
-
-@dataclass
-class DraftCosts:
-    """The same of one drafter. counts: trials of all sessions; company: what
-    they do together."""
-
-    line: Line = field(default_factory=Line)
-    wire: Mean = field(default_factory=Mean)
-    queue: Mean = field(default_factory=Mean)
-    waited: Mean = field(default_factory=Mean)
-    counts: Counts = field(default_factory=Counts)
-    fill: Mean = field(default_factory=Mean)
-    company: Company = ALONE
-    company_due: int = 0
-    company_sessions: int = 0
-    measured_at: float = 0.0
-    measured_sessions: int = 0
 
 
 class AdaptiveDepth:
@@ -169,8 +141,10 @@ class AdaptiveDepth:
         target.verify.settle(context)
         self._step(evidence.load, evidence.forward_us)
 
-    def decided(self, budget: Budget, tree: TokenTree, accepted: Sequence[int]) -> None:
-        """The walk kept these nodes of the tree that was drafted for `budget`."""
+    def decided(
+        self, budget: Budget, method: str, tree: TokenTree, accepted: Sequence[int]
+    ) -> None:
+        """The walk kept these nodes of the tree that `method` drafted for `budget`."""
         self._running, self._leaving, self._allowance = False, None, 0.0
         self._confirmed, self._aging = False, AGING
         self._shadow_in = self._shadow_gap = SHADOW_AFTER

@@ -112,6 +112,24 @@ class Drafter(Protocol):
         """A tree behind the last observed token; None where it came too late or not at all."""
 
 
+class Witness(Protocol):
+    """Hears of everything a request's rounds came to, as it happens; it must be quick."""
+
+    def drafted(self, budget: Budget, proposal: Proposal | None, waited_s: float) -> None:
+        """A proposal was waited for; None: it came too late or not at all."""
+
+    def verified(self, rows: int, context: int, evidence: Evidence, waited_s: float) -> None:
+        """A tree of `rows` nodes, root included, behind `context` cached rows was verified."""
+
+    def decided(
+        self, budget: Budget, method: str, tree: TokenTree, accepted: Sequence[int]
+    ) -> None:
+        """The walk kept these nodes of the tree that `method` drafted for `budget`."""
+
+    def ran(self, run: RunTokens, waited_s: float) -> None:
+        """A free run brought tokens."""
+
+
 class Controller(Protocol):
     """Chooses what the next round may draft."""
 

@@ -168,6 +168,4 @@ def load_to_proto(load: Load) -> types_pb2.Load:
 
 def load_from_proto(message: types_pb2.Load) -> Load:
     """A replica's load."""
-    return Load(
-        message.sessions, message.rows, message.queue, message.batch, message.left_out
-    )
+    return Load(message.sessions, message.rows, message.queue, message.batch, message.left_out)

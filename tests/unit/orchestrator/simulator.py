@@ -167,7 +167,7 @@ class Simulation:
         wire = self.world.wire_us
         controller.verified(1 + depth, 256, evidence, (queue + forward + wire) / 1e6)
         tree = TokenTree.chain(0, [0] * depth)
-        controller.decided(Budget(depth, depth), tree, range(1, kept + 1))
+        controller.decided(Budget(depth, depth), "m", tree, range(1, kept + 1))
         self._next_round(stream, wire)
 
     def _next_round(self, stream: Stream, later_us: float = 0.0) -> None:
