@@ -136,6 +136,11 @@ class Cluster:
         spec = None if wanted is None else FeatureSpec(tuple(wanted.taps), wanted.window)
         return spec, drafter.wants_samples
 
+    def services(self) -> list[tuple[str, str]]:
+        """Role and address of every replica that answers."""
+        targets = [("target", replica.address) for replica in self.targets.live()]
+        return targets + [("draft", replica.address) for replica in self.drafts.live()]
+
     def pick_target(self) -> Replica[target_pb2.TargetInfo]:
         """The target for a new session.
 

@@ -66,6 +66,8 @@ class DraftCosts:
 class Knowledge:
     """The measures of one orchestrator, by address, method and class."""
 
+    decay = SHARED_DECAY
+
     def __init__(self) -> None:
         self._targets: dict[str, TargetCosts] = {}
         self._drafters: dict[str, DraftCosts] = {}

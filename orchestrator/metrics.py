@@ -16,6 +16,9 @@ others follow each round. Positions start at 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Thread
+from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
 
@@ -29,6 +32,25 @@ DEPTHS = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 24, 32)
 SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 PHASES = ("draft_wait", "draft", "draft_queue", "verify_wait", "verify", "queue")
 PREFIXES = ("vllm:", "outrider_")
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running endpoint."""
+
+    server: WSGIServer
+    thread: Thread
+
+    @property
+    def port(self) -> int:
+        """The bound port."""
+        return self.server.server_port
+
+    def stop(self) -> None:
+        """Ends it."""
+        self.server.shutdown()
+        self.server.server_close()
+        self.thread.join()
 
 
 class Metrics:
@@ -75,14 +97,13 @@ class Metrics:
             registry=self.registry,
         ).labels(model)
 
-    def serve(self, host: str, port: int) -> tuple[int, object]:
-        """Serves /metrics on a thread; the bound port, and what `stop` takes.
+    def serve(self, host: str, port: int) -> Served:
+        """Serves /metrics on a thread.
 
         Raises:
             OSError: the port cannot be bound.
         """
-        server, thread = start_http_server(port, host, self.registry)
-        return server.server_port, (server, thread)
+        return Served(*start_http_server(port, host, self.registry))
 
     def ended(self, report: Report, tokens: int) -> None:
         """A request ended."""
@@ -136,11 +157,3 @@ class Metrics:
     def _pair(self, name: str, text: str, *labels: str) -> tuple[Counter, ...]:
         names = [f"{prefix}spec_decode_{name}" for prefix in PREFIXES]
         return tuple(self._counter(full, text, *labels) for full in names)
-
-
-def stop(served: object) -> None:
-    """Ends what `Metrics.serve` began."""
-    server, thread = served  # type: ignore[misc]
-    server.shutdown()
-    server.server_close()
-    thread.join()
