@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 FAST = 0.2
 SLOW = 0.05
 KEPT = 64
-RIDGE = 2.0
+RIDGE = 0.5
 
 
 class Mean:

@@ -25,7 +25,7 @@ LEVEL = 6.0
 DECAY = 0.99
 RECENT = 0.8
 ALARM = 3.0
-FORGET = 0.2
+FORGET = 0.05
 DEFAULT = 0.8  # where nothing is known: good enough for speculation to be tried
 LEAST, MOST = 0.001, 0.999
 

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.adaptive import AdaptiveDepth, DraftCosts, TargetCosts
+from orchestrator.adaptive import AdaptiveDepth
 from orchestrator.costs import VerifyCost
+from orchestrator.knowledge import DraftCosts, TargetCosts
 from orchestrator.peers import RunTokens
 from orchestrator.state import Bounds
 from orchestrator.survival import Survival
@@ -197,7 +198,7 @@ def adaptive(world: World, streams: int, sim_clock: Callable[[], float]) -> list
     """Controllers of one process, which know the target's start-up profile and nothing else."""
     sizes = (1, 2, 4, 8, 16, 32, 64)
     profile = [(rows, 512, int(world.verify(rows))) for rows in sizes]
-    target, drafter = TargetCosts(VerifyCost(profile)), DraftCosts()
+    target, drafter = TargetCosts(VerifyCost(profile), batch=world.batch), DraftCosts()
     return [
         AdaptiveDepth(
             Bounds(0, MOST, MOST, 4),
