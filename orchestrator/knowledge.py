@@ -95,6 +95,10 @@ class Knowledge:
             return Counts()
         return self._counts.setdefault(key, Counts())
 
+    def targets(self) -> list[TargetCosts]:
+        """The costs of the targets that sessions were steered on."""
+        return list(self._targets.values())
+
     def profiles(self) -> dict[str, DraftCosts]:
         """The drafters' costs by method."""
         return self._drafters

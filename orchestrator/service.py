@@ -15,6 +15,7 @@ from orchestrator.cluster import Cluster
 from orchestrator.control import Control, control
 from orchestrator.knowledge import Knowledge
 from orchestrator.loop import Limits, Loop
+from orchestrator.measured import measured
 from orchestrator.metrics import Metrics, Served
 from orchestrator.peers import PeerFull, PeerLost
 from orchestrator.remote_draft import RemoteDrafter
@@ -122,6 +123,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             model=self._cluster.info.model,
             methods=[method.name for method in methods],
             recommended_depths=[method.recommended_depth for method in methods],
+            measured=measured(self._knowledge),
             max_depth=bounds.max_depth,
             max_nodes=bounds.max_nodes,
             live_requests=self._live,

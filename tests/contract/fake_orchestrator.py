@@ -118,6 +118,7 @@ class FakeOrchestrator(orchestrator_pb2_grpc.OrchestratorServicer):
             max_depth=16,
             max_nodes=64,
             version="1",
+            measured=self.measured,
         )
 
     async def _fail(self, context: grpc.aio.ServicerContext) -> None:
