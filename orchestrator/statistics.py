@@ -143,8 +143,8 @@ class Statistics:
             counts={key: +counts for key, counts in waiting.items()},
             survival={survival_key(self._target, *key): dict(n) for key, n in booked.items()},
             latency={
-                latency_key(self._target, method): costs.as_fields()
-                for method, costs in self._knowledge.profiles().items()
+                latency_key(self._target, method): self._knowledge.drafter(method).as_fields()
+                for method in {*self._methods(), *self._knowledge.profiles()}
             },
             services=tuple(service_key(*service) for service in self._services()),
         )
