@@ -6,6 +6,7 @@ from collections.abc import Callable
 from statistics import mean
 from typing import Any
 
+import numpy as np
 import pytest
 from simulator import MOST, Fixed, Simulation, World, adaptive
 
@@ -129,3 +130,38 @@ def test_k_falls_when_others_come_and_is_back_when_they_go() -> None:
     simulation.chosen.clear()
     simulation.run(3 * SECOND)
     assert simulation.chosen[-1] >= 3
+
+
+def random_world(rng: np.random.Generator) -> tuple[World, int]:
+    """Acceptance that falls or rises with depth, and costs over two orders of magnitude."""
+    level, slope = rng.uniform(0.1, 0.97), rng.uniform(-0.06, 0.03)
+    acceptance = [float(np.clip(level + slope * depth, 0.02, 0.98)) for depth in range(MOST)]
+    base, row = 10 ** rng.uniform(3.7, 4.6), 10 ** rng.uniform(0.5, 3.5)
+    draft, wire = 10 ** rng.uniform(2.0, 3.7), 10 ** rng.uniform(2.0, 4.3)
+    streams = int(rng.choice([1, 2, 6, 16]))
+    return World(acceptance, draft, wire, lambda rows: base + row * rows), streams
+
+
+def test_regret_is_small_over_random_worlds() -> None:
+    rng = np.random.default_rng(11)
+    found = []
+    for _ in range(16):
+        world, streams = random_world(rng)
+        scale = world.verify(streams) / 10e3
+        rate = running(world, streams)
+        rate.run(2.0 * SECOND * scale)
+        best = 0.0
+        for depth in (0, 1, 2, 3, 4, 6, 8):
+            simulation = Simulation(world, [Fixed(depth) for _ in range(streams)])
+            simulation.run(0.2 * SECOND * scale)
+            best = max(best, simulation.run(1.0 * SECOND * scale))
+        found.append(rate.run(2.0 * SECOND * scale) / best)
+    assert mean(found) >= 0.95, found
+    assert sorted(found)[len(found) // 8] >= 0.9, found
+    eager = []
+    rng = np.random.default_rng(11)
+    for _ in range(16):
+        world, streams = random_world(rng)
+        rates = [fixed_rate(world, streams, depth) for depth in (0, 1, 2, 4, 8)]
+        eager.append(rates[-2] / max(rates))
+    assert mean(eager) < 0.9  # K=4 throughout fails
