@@ -107,34 +107,41 @@ class _Value:
         self.state = state
         self._others = state.company
         self._crowd = max(state.company.rows, 1.0)
-        self._before = state.verify(self._crowd)
+        self._before = state.verify(self._crowd) if state.company.mates else 1.0
 
     def cycle(self, depth: int, nodes: int) -> float:
         """C in microseconds."""
-        step = self.state.verify(self._others.rows + 1.0 + nodes * self.state.times.fill)
-        think = self.state.times.think_us(depth)
-        return think + self._others.wait_us(think) + step
+        return self._think_and_wait(depth) + self._step(1.0 + nodes * self.state.times.fill)
 
     def drafting(self, depth: int, nodes: int, tokens: float) -> float:
         """G(K) in tokens a microsecond, E(K) given."""
         rows = 1.0 + nodes * self.state.times.fill
+        step = self._step(rows)
         if self._others.full:
-            return (tokens + self._others.tokens) / self.state.verify(self._others.rows + rows)
-        return (tokens - self._lost(rows)) / self.cycle(depth, nodes)
+            return (tokens + self._others.tokens) / step
+        return (tokens - self._lost(rows, step)) / (self._think_and_wait(depth) + step)
 
     def free_run(self) -> float:
         """G(0), above 0."""
-        step = self.state.verify(self._others.rows + 1.0)
+        step = self._step(1.0)
         if self._others.full:
             return (1.0 + self._others.tokens) / step
-        return max(1.0 - self._lost(1.0), 1e-3) / (self.state.times.gap_us + step)
+        return max(1.0 - self._lost(1.0, step), 1e-3) / (self.state.times.gap_us + step)
 
-    def _lost(self, rows: float) -> float:
+    def _step(self, rows: float) -> float:
+        return self.state.verify(self._others.rows + rows)
+
+    def _think_and_wait(self, depth: int) -> float:
+        think = self.state.times.think_us(depth)
+        return think + self._others.wait_us(think)
+
+    def _lost(self, rows: float, step: float) -> float:
         """Tokens that the others lose where a step of theirs has these rows more."""
         if not self._others.mates:
             return 0.0
-        after = self.state.verify(self._crowd + rows)
-        return self._others.tokens * max(0.0, after / self._before - 1.0)
+        if self._others.rows < 1.0:  # now and then one of them is there: weighed by `tokens`
+            step = self.state.verify(self._crowd + rows)
+        return self._others.tokens * max(0.0, step / self._before - 1.0)
 
 
 def _best_depth(value: _Value, least: int, most: int) -> tuple[int, float]:
