@@ -67,6 +67,7 @@ class AdaptiveDepth:
         self._leaving: Choice | None = None
         self._allowance = 0.0
         self._behind = 0  # tokens of the run that the drafter has not seen
+        self._late = False
         self._aging = AGING
         self._shadow_in = self._shadow_gap = SHADOW_AFTER
         self._asks = False  # a round seems to pay; a shadow draft should say so first
@@ -122,6 +123,7 @@ class AdaptiveDepth:
         """A proposal was waited for; None: it came too late."""
         drafter, waited = self._drafter, waited_s * 1e6
         self._behind = 0
+        self._late = proposal is None
         drafter.measured_at = self._clock()
         drafter.measured_sessions = self._target.load.sessions
         if proposal is None:
@@ -157,7 +159,8 @@ class AdaptiveDepth:
         if len(tree.children[parent]) > 1:
             hit = spine < len(accepted)
             self._caught, self._missed = self._caught * 0.98 + hit, self._missed * 0.98 + (not hit)
-        self._book(budget.depth, spine)
+        if not self._late:  # what came too late says nothing of acceptance
+            self._book(budget.depth, spine)
 
     def ran(self, run: RunTokens, waited_s: float) -> None:
         """A free run brought tokens."""
@@ -212,7 +215,7 @@ class AdaptiveDepth:
         return replace(self._budget, depth=depth, nodes=nodes, time_left_s=limit)
 
     def _step(self, load: Load, forward_us: int) -> None:
-        if load.rows:
+        if load.rows and forward_us > 0:
             self._target.verify.learn(load.rows, forward_us)
         self._target.load = load
         self._drafter.company_due -= 1

@@ -45,7 +45,12 @@ async def test_a_seeded_text_is_the_same_with_k_fixed_adaptive_and_off() -> None
                     )
                 ).token_ids
             )
-            for wanted in (fixed(0), fixed(4, "noisy"), {"n_max": 8, "method": "noisy"}, {"n_max": 6})
+            for wanted in (
+                fixed(0),
+                fixed(4, "noisy"),
+                {"n_max": 8, "method": "noisy"},
+                {"n_max": 6},
+            )
         }
     assert len(texts) == 1
 

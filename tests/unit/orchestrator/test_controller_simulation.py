@@ -90,7 +90,12 @@ def test_control_by_acceptance_alone_fails_that_grid() -> None:
 @pytest.mark.parametrize("trip_ms", [0, 5, 20, 80])
 def test_a_slow_way_to_the_drafter_never_costs_more_than_it_gains(trip_ms: int) -> None:
     world = flat_world(0.8, TABLES["affine"], draft_wire_us=1e3 * trip_ms)
-    assert adaptive_rate(world, 1) >= 0.96 * best_fixed(world, 1)
+    rates = []
+    for seed in range(4):
+        simulation = running(world, 1, seed)
+        simulation.run(2.0 * SECOND)
+        rates.append(simulation.run(2.5 * SECOND))
+    assert mean(rates) >= 0.965 * best_fixed(world, 1)
 
 
 @pytest.mark.parametrize("batch", [1, 4])
