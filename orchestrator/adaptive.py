@@ -68,6 +68,7 @@ class AdaptiveDepth:
         self._allowance = 0.0
         self._behind = 0  # tokens of the run that the drafter has not seen
         self._late = False
+        self._asked = False  # whether the loop has asked since the last tokens
         self._aging = AGING
         self._shadow_in = self._shadow_gap = SHADOW_AFTER
         self._asks = False  # a round seems to pay; a shadow draft should say so first
@@ -77,6 +78,7 @@ class AdaptiveDepth:
 
     def choose(self, remaining: int) -> Budget | None:
         """The next round's budget; None for K=0."""
+        self._asked = True
         bounds = self._bounds
         if self._leaving is not None:  # the run was halted for this round
             bounds = replace(bounds, least=max(1, bounds.least))
@@ -164,6 +166,9 @@ class AdaptiveDepth:
 
     def ran(self, run: RunTokens, waited_s: float) -> None:
         """A free run brought tokens."""
+        if not self._asked and self._leaving is None:  # behind a halt nobody asks
+            self._told(Choice(0, 0, Reason.NOT_READY))
+        self._asked = False
         if self._running and not run.load.left_out:  # the first of a run came over the wire
             self._target.gap.add(waited_s * 1e6 - run.forward_us)
         self._running = True

@@ -12,7 +12,6 @@ from orchestrator.company import ALONE, Company, Times
 class Reason(Enum):
     """Why a round has the K it has."""
 
-    FIXED = "fixed"  # the request says so
     COLD = "cold"  # nothing was measured yet: the drafter's own recommendation
     GAIN = "gain"  # this K earns most
     NO_GAIN = "no_gain"  # K=0 earns most, even on an idle target
