@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 from outrider.core.round import Evidence, Features, Ids, Load, SamplingParams
 from outrider.core.sampling import prepare
@@ -43,7 +42,6 @@ class Engine:
         self._wake = asyncio.Event()
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="engine")
         self._task: asyncio.Task[None] | None = None
-        self._last = Load()
         self._computing: set[int] = set()
 
     async def start(self) -> None:
@@ -71,7 +69,7 @@ class Engine:
 
     def load(self) -> Load:
         """Sessions open, passes and runs in progress, and what the last forward was made of."""
-        return replace(self._last, sessions=len(self.memory), queue=len(self._schedule))
+        return self._schedule.load(len(self.memory))
 
     def open(
         self,
@@ -170,8 +168,6 @@ class Engine:
             all_found = await self._run(works)
             self._pace.learn(time.perf_counter() - started, *prompt_rows(works))
             self._computing.clear()
-            rows = sum(len(work.tokens) for work in works)
-            self._last = Load(rows=rows, batch=len(works), left_out=self._schedule.left_out)
             for (item, work), found in zip(taken, all_found, strict=True):
                 if self._schedule.find(item.session) is not item:  # closed meanwhile
                     item.session.cache.free()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from outrider.core.round import Evidence, Features, Ids, Load
 from outrider.core.tree import TokenTree
@@ -108,17 +108,14 @@ def missing_rows(session: Session, budget: int, *, with_root: bool) -> Work | No
 
 
 class Schedule:
-    """Passes and free runs in progress, by session.
-
-    left_out: how many were ready for the last step that was taken, but had no room in it.
-    """
+    """Passes and free runs in progress, by session."""
 
     def __init__(self, memory: Memory, pace: Pace, batch: int) -> None:
         self._memory = memory
         self._pace = pace
         self._batch = batch
         self._items: dict[int, Item] = {}
-        self.left_out = 0
+        self._last = Load()
 
     def __len__(self) -> int:
         return len(self._items)
@@ -161,8 +158,14 @@ class Schedule:
                 continue
             budget -= len(work.tokens) if prefill else 0
             taken.append((item, work))
-        self.left_out = waiting - len(taken)
+        if taken:
+            rows = sum(len(work.tokens) for _, work in taken)
+            self._last = Load(rows=rows, batch=len(taken), left_out=waiting - len(taken))
         return taken
+
+    def load(self, sessions: int) -> Load:
+        """What is in progress, and what the last step that was taken is made of."""
+        return replace(self._last, sessions=sessions, queue=len(self._items))
 
 
 def prompt_rows(works: Sequence[Work]) -> tuple[int, bool]:
