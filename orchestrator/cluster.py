@@ -15,6 +15,7 @@ from orchestrator.router import Pool, Replica
 from orchestrator.settings import OrchestratorSettings
 from outrider.drafting.base import FeatureSpec
 from outrider.serving.errors import FailedPrecondition, Unavailable
+from outrider.serving.latency import delayed
 from outrider.v1 import draft_pb2, draft_pb2_grpc, target_pb2, target_pb2_grpc
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class Cluster:
         self._longest_token = longest_token
         self.targets: Pool[target_pb2.TargetInfo] = Pool(
             [settings.target],
-            target_pb2_grpc.TargetStub,
+            delayed(target_pb2_grpc.TargetStub, "Verify", settings.inject_target_latency_ms),
             lambda stub: stub.GetInfo(target_pb2.TargetInfoRequest()),
             lambda address, info: self._check(
                 f"target {address}", info.model.tokenizer_fingerprint
@@ -45,7 +46,7 @@ class Cluster:
         )
         self.drafts: Pool[draft_pb2.DraftInfo] = Pool(
             settings.draft,
-            draft_pb2_grpc.DraftStub,
+            delayed(draft_pb2_grpc.DraftStub, "Propose", settings.inject_draft_latency_ms),
             lambda stub: stub.GetInfo(draft_pb2.DraftInfoRequest()),
             lambda address, info: self._check(f"draft {address}", info.model.tokenizer_fingerprint),
             settings.security,
@@ -137,6 +138,11 @@ class Cluster:
         wanted = drafter.features if drafter.HasField("features") else None
         spec = None if wanted is None else FeatureSpec(tuple(wanted.taps), wanted.window)
         return spec, drafter.wants_samples
+
+    def services(self) -> list[tuple[str, str]]:
+        """Role and address of every replica that answers."""
+        targets = [("target", replica.address) for replica in self.targets.live()]
+        return targets + [("draft", replica.address) for replica in self.drafts.live()]
 
     def pick_target(self) -> Replica[target_pb2.TargetInfo]:
         """The target for a new session.

@@ -1,10 +1,45 @@
-"""What a round may draft: so far the request's own fixed depth."""
+"""Which K the next round takes: expected tokens over expected time, K=0 among the choices.
+
+A session's cycle at depth K emits E(K) = 1 + s_1 + ... + s_K tokens and takes
+    C(K) = draft(K) + wire + wait + v(R + 1 + K),   C(0) = gap + v(R + 1),
+with R the rows that others have in the target's step and v a step's time by its rows. In a free run
+(K=0) the next step takes the session up at once and nothing crosses the wire.
+
+Alone (R = 0) the session maximises E(K) / C(K). In company its rows lengthen the steps of all. The
+others make O tokens a step: while it is away O / v(R) a microsecond, in a step with r rows of it
+the same O in v(R + r). What all make in its cycle is E(K) + O (C(K) - v(R + r)) / v(R) + O; over
+C(K), less O / v(R), which does not depend on K,
+    G(K) = (E(K) - O (v(R + r) / v(R) - 1)) / C(K):
+its tokens less those that the others lose, over its own time. Where sessions wait because steps are
+full, its cycle is the others' turns and only the step counts: G(K) = (E(K) + O) / v(R + r).
+
+N sessions that are alike and choose so settle where W = N E / v, the step's tokens over the step's
+time, is greatest: dG = 0 says E' = W v', the condition of that maximum, and choosing again under
+the W so found is Dinkelbach's iteration, which converges. So no session buys its speed with more of
+the others' time than it gains.
+
+Trees: a further sibling at depth i is worth s_(i-1) (1 - c_i) b: the walk comes there, all before
+it missed, it catches (b). It costs the step's marginal time. Siblings are added while G rises.
+
+Hysteresis: K=0 is left only where G rises by `LEAVE` and, within `HORIZON` rounds, pays for the
+change (halting the run, the drafter's catching up); it is entered where it wins by `ENTER`. What
+one session has seen of its own acceptance is little, so a gain counts `LEAN` times on the side that
+is best for the company.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from orchestrator.company import ALONE
+from orchestrator.state import Bounds, Choice, Reason, State
 from outrider.core.round import Budget
+
+ENTER = 1.01
+LEAVE = 1.02
+HORIZON = 64.0
+LEAN = 1.1
+SIBLINGS = 8  # most siblings that a depth is given
 
 
 @dataclass(frozen=True)
@@ -28,3 +63,121 @@ class FixedDepth:
             return None
         nodes = depth if self.nodes <= self.depth else self.nodes
         return Budget(depth, nodes, self.m, self.time_left_s, self.p_min)
+
+
+def choose(state: State, bounds: Bounds, remaining: int) -> Choice:
+    """The next round's K with `remaining` tokens still allowed, which it stays below."""
+    most = min(bounds.most, remaining - 1)
+    if most < 1:
+        return Choice(0, 0, Reason.ENDING)
+    least = min(max(bounds.least, 1), most)
+    if state.times.draft_step_us is None:
+        depth = min(max(bounds.recommended, least), most)
+        return Choice(depth, depth, Reason.COLD)
+    value = _Value(state)
+    depth, best = _best_depth(value, least, most)
+    limit = bounds.nodes if bounds.nodes > bounds.most else depth  # no more than n_max: a chain
+    nodes, best = _best_nodes(value, depth, best, limit)
+    if bounds.least > 0:
+        return Choice(depth, nodes, Reason.GAIN)
+    free = value.free_run()
+    gain = best / free
+    if state.company.mates:
+        gain *= LEAN if state.company.depth else 1.0 / LEAN
+    best = gain * free
+    cycle = value.cycle(depth, nodes)
+    if not state.running:
+        if gain >= 1.0:
+            return Choice(depth, nodes, Reason.GAIN, gain)
+        if gain * ENTER > 1.0:
+            return Choice(depth, nodes, Reason.HELD, gain)
+    elif gain > LEAVE and HORIZON * (best - free) * cycle > free * state.change_us:
+        return Choice(depth, nodes, Reason.GAIN, gain)
+    elif (free - best) * cycle + free * state.change_us < state.allowance:
+        return Choice(depth, nodes, Reason.PROBE, gain)
+    elif gain > 1.0:
+        return Choice(0, 0, Reason.HELD, gain)
+    return Choice(0, 0, _why(state, least, most), gain)
+
+
+class _Value:
+    """C and G of one state; what all K share is computed once."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._others = state.company
+        self._crowd = max(state.company.rows, 1.0)
+        self._before = state.verify(self._crowd) if state.company.mates else 1.0
+
+    def cycle(self, depth: int, nodes: int) -> float:
+        """C in microseconds."""
+        return self._think_and_wait(depth) + self._step(1.0 + nodes * self.state.times.fill)
+
+    def drafting(self, depth: int, nodes: int, tokens: float) -> float:
+        """G(K) in tokens a microsecond, E(K) given."""
+        rows = 1.0 + nodes * self.state.times.fill
+        step = self._step(rows)
+        if self._others.full:
+            return (tokens + self._others.tokens) / step
+        return (tokens - self._lost(rows, step)) / (self._think_and_wait(depth) + step)
+
+    def free_run(self) -> float:
+        """G(0), above 0."""
+        step = self._step(1.0)
+        if self._others.full:
+            return (1.0 + self._others.tokens) / step
+        return max(1.0 - self._lost(1.0, step), 1e-3) / (self.state.times.gap_us + step)
+
+    def _step(self, rows: float) -> float:
+        return self.state.verify(self._others.rows + rows)
+
+    def _think_and_wait(self, depth: int) -> float:
+        think = self.state.times.think_us(depth)
+        return think + self._others.wait_us(think)
+
+    def _lost(self, rows: float, step: float) -> float:
+        """Tokens that the others lose where a step of theirs has these rows more."""
+        if not self._others.mates:
+            return 0.0
+        if self._others.rows < 1.0:  # now and then one of them is there: weighed by `tokens`
+            step = self.state.verify(self._crowd + rows)
+        return self._others.tokens * max(0.0, step / self._before - 1.0)
+
+
+def _best_depth(value: _Value, least: int, most: int) -> tuple[int, float]:
+    curve = value.state.curve
+    tokens = 1.0 + sum(curve[: least - 1])
+    found, best = least, float("-inf")
+    for depth in range(least, most + 1):
+        tokens += curve[depth - 1]
+        gain = value.drafting(depth, depth, tokens)
+        if gain > best:
+            found, best = depth, gain
+    return found, best
+
+
+def _best_nodes(value: _Value, depth: int, best: float, limit: int) -> tuple[int, float]:
+    """Siblings beside a chain of `depth`, one a level from the top down, while G rises."""
+    b, curve = value.state.sibling, value.state.curve
+    nodes, tokens = depth, 1.0 + sum(curve[:depth])
+    if b <= 0.0:
+        return nodes, best
+    left = [before - after for before, after in zip([1.0, *curve], curve[:depth], strict=False)]
+    for extra in range(min(limit - depth, SIBLINGS * depth)):
+        level = extra % depth
+        tokens += left[level] * b
+        left[level] *= 1.0 - b
+        gain = value.drafting(depth, depth + extra + 1, tokens)
+        if gain > best:
+            nodes, best = depth + extra + 1, gain
+        elif level == 0:
+            break  # the level that is reached most often gains nothing more
+    return nodes, best
+
+
+def _why(state: State, least: int, most: int) -> Reason:
+    """Whether load or acceptance is what makes K=0 best."""
+    if not state.company.mates:
+        return Reason.NO_GAIN
+    idle = _Value(replace(state, company=ALONE))
+    return Reason.LOADED if _best_depth(idle, least, most)[1] > idle.free_run() else Reason.NO_GAIN

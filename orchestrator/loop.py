@@ -8,12 +8,13 @@ the drafter is not ready, or one token remains; it hands over between any two to
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from orchestrator.peers import Committed, Controller, Drafter, Verifier
+from orchestrator.peers import Committed, Controller, Drafter, Verifier, Witness
 from orchestrator.report import Report
+from orchestrator.shadow import Shadow
 from outrider.core.acceptance import Decision, Kind, Uniform, decide
 from outrider.core.round import Budget, Commit, Evidence, Features, Proposal
 from outrider.core.tree import TokenTree
@@ -36,6 +37,8 @@ class Loop:
         drafter: None where there is nothing to speculate with.
         uniform: numbers in [0, 1) for the Rejection rule, drawn by nobody else.
         report: filled as the rounds go by.
+        witnesses: hear of the rounds as they go by.
+        shadow: drafts beside free runs; None: nobody does.
     """
 
     def __init__(
@@ -47,6 +50,8 @@ class Loop:
         controller: Controller,
         uniform: Uniform,
         report: Report,
+        witnesses: Sequence[Witness] = (),
+        shadow: Shadow | None = None,
     ) -> None:
         self._tokens = list(prompt)
         self._end = len(prompt) + limits.max_tokens
@@ -56,6 +61,8 @@ class Loop:
         self._controller = controller
         self._uniform = uniform
         self._report = report
+        self._witnesses = witnesses
+        self._shadow = shadow
         self._commit: Commit | None = None
 
     async def run(self) -> AsyncGenerator[Committed, None]:
@@ -70,7 +77,7 @@ class Loop:
                         yield committed
             else:
                 proposal = await self._propose(budget)
-                committed = self._settle(proposal, await self._verify(proposal))
+                committed = self._settle(proposal, await self._verify(proposal), budget)
                 accepted = committed.kinds.count(Kind.ACCEPTED)
                 self._report.add_round(
                     proposal.method, proposal.tree, accepted, len(committed.tokens)
@@ -84,13 +91,18 @@ class Loop:
     def _budget(self) -> Budget | None:
         if self._drafter is None or not self._drafter.ready:
             return None
+        if self._shadow is not None and not self._shadow.idle:
+            return None
         return self._controller.choose(self._end - len(self._tokens))
 
     async def _propose(self, budget: Budget) -> Proposal:
         assert self._drafter is not None
         started = time.perf_counter()
         proposal = await self._drafter.propose(budget)
-        self._report.add_draft(proposal, time.perf_counter() - started)
+        waited = time.perf_counter() - started
+        self._report.add_draft(proposal, waited)
+        for witness in self._witnesses:
+            witness.drafted(budget, proposal, waited)
         return proposal or Proposal(TokenTree.root_only(self._tokens[-1]), self._drafter.method)
 
     async def _verify(self, proposal: Proposal) -> Evidence:
@@ -99,14 +111,22 @@ class Loop:
         evidence = await self._verifier.verify(
             len(self._tokens), self._commit, proposal.tree, supports, self._limits.tree_exact
         )
-        self._report.add_verify(evidence, time.perf_counter() - started)
+        waited = time.perf_counter() - started
+        self._report.add_verify(evidence, waited)
+        for witness in self._witnesses:
+            witness.verified(len(proposal.tree), len(self._tokens) - 1, evidence, waited)
         return evidence
 
-    def _settle(self, proposal: Proposal, evidence: Evidence) -> Committed:
+    def _settle(
+        self, proposal: Proposal, evidence: Evidence, budget: Budget | None = None
+    ) -> Committed:
         """Decides a tree, commits, and tells the drafter. EOS within the path ends it there."""
         tree = proposal.tree
         decision = decide(tree, proposal.drawn_from, evidence, self._uniform)
         self._commit = Commit(decision.accepted, decision.emitted)
+        if budget is not None:
+            for witness in self._witnesses:
+                witness.decided(budget, proposal.method, tree, decision.accepted)
         tokens = [*(tree.tokens[node] for node in decision.accepted), decision.emitted]
         kinds = [*(Kind.ACCEPTED for _ in decision.accepted), decision.kind]
         stop = next(
@@ -135,13 +155,20 @@ class Loop:
                 self._report.verify_wait_us += int((now - started) * 1e6)
                 self._report.verify_us += chunk.forward_us
                 self._report.queue_us += chunk.queue_us
+                for witness in self._witnesses:
+                    witness.ran(chunk, now - started)
                 started = now
                 if self._drafter is not None:
                     self._drafter.observe(chunk.tokens, (), ())
-                yield self._extend(list(chunk.tokens), [Kind.PLAIN] * len(chunk.tokens))
+                committed = self._extend(list(chunk.tokens), [Kind.PLAIN] * len(chunk.tokens))
+                if self._shadow is not None and not halted:
+                    self._shadow.ran(chunk.tokens, self._end - len(self._tokens))
+                yield committed
                 if not halted and not self._finished and self._budget() is not None:
                     halted = True
                     await self._verifier.halt()
+        if self._shadow is not None:
+            self._shadow.ended()
 
     def _extend(self, tokens: list[int], kinds: list[Kind]) -> Committed:
         self._tokens += tokens

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from outrider.core.acceptance import Kind
-from outrider.core.round import Budget, Commit, Evidence, Features, Ids, Proposal
+from outrider.core.round import Budget, Commit, Evidence, Features, Ids, Load, Proposal
 from outrider.core.tree import TokenTree
 
 
@@ -24,11 +24,12 @@ class PeerFull(PeerLost):
 
 @dataclass(frozen=True)
 class RunTokens:
-    """Tokens that the target committed in a free run, and its time."""
+    """Tokens that the target committed in a free run, its time and its load."""
 
     tokens: tuple[int, ...]
     queue_us: int = 0
     forward_us: int = 0
+    load: Load = field(default_factory=Load)
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,24 @@ class Drafter(Protocol):
 
     async def propose(self, budget: Budget) -> Proposal | None:
         """A tree behind the last observed token; None where it came too late or not at all."""
+
+
+class Witness(Protocol):
+    """Hears of everything a request's rounds came to, as it happens; it must be quick."""
+
+    def drafted(self, budget: Budget, proposal: Proposal | None, waited_s: float) -> None:
+        """A proposal was waited for; None: it came too late or not at all."""
+
+    def verified(self, rows: int, context: int, evidence: Evidence, waited_s: float) -> None:
+        """A tree of `rows` nodes, root included, behind `context` cached rows was verified."""
+
+    def decided(
+        self, budget: Budget, method: str, tree: TokenTree, accepted: Sequence[int]
+    ) -> None:
+        """The walk kept these nodes of the tree that `method` drafted for `budget`."""
+
+    def ran(self, run: RunTokens, waited_s: float) -> None:
+        """A free run brought tokens."""
 
 
 class Controller(Protocol):

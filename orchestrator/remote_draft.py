@@ -93,9 +93,10 @@ class RemoteDrafter:
         if not self.ready:
             return None
         self._round += 1
+        base_len, root = len(self._tokens), self._tokens[-1]  # more may be observed meanwhile
         request = draft_pb2.DraftRequest(
             round=self._round,
-            base_len=len(self._tokens),
+            base_len=base_len,
             new_tokens=self._tokens[self._sent :],
             samples=self._samples,
             budget=budget_to_proto(budget),
@@ -115,28 +116,28 @@ class RemoteDrafter:
             return None
         finally:
             self._waiting = None
-        return None if message is None else self._checked(message, budget)
+        return None if message is None else self._checked(message, budget, base_len, root)
 
     async def close(self) -> None:
         """Ends the session; the replica frees its cache."""
         self._task.cancel()
         await asyncio.wait([self._task])
 
-    def _checked(self, message: draft_pb2.Proposal, budget: Budget) -> Proposal | None:
+    def _checked(
+        self, message: draft_pb2.Proposal, budget: Budget, base_len: int, root: int
+    ) -> Proposal | None:
         try:
-            proposal = proposal_from_proto(
-                message, self._tokens[-1], self.method, self._vocab_size, budget.m
-            )
+            proposal = proposal_from_proto(message, root, self.method, self._vocab_size, budget.m)
         except ServiceError as error:  # a wrong drafter costs its proposal, never the request
             logger.warning("%s: proposal dropped: %s", self._request_id, error)
             return None
         tree = proposal.tree
-        if message.base_len != len(self._tokens):
+        if message.base_len != base_len:
             logger.warning(
                 "%s: proposal at %d tokens dropped, limit %d",
                 self._request_id,
                 message.base_len,
-                len(self._tokens),
+                base_len,
             )
             return None
         if tree.depth > budget.depth or tree.drafted > budget.nodes:

@@ -17,6 +17,7 @@ from outrider.serving.errors import ServiceError
 from outrider.serving.wire import (
     commit_to_proto,
     features_from_proto,
+    load_from_proto,
     sampling_to_proto,
     support_to_proto,
     tree_to_proto,
@@ -130,7 +131,12 @@ class RemoteVerifier:
             if reply.WhichOneof("message") == "free_run_end":
                 return
             tokens = reply.free_run_tokens
-            yield RunTokens(tuple(tokens.tokens), tokens.queue_us, tokens.forward_us)
+            yield RunTokens(
+                tuple(tokens.tokens),
+                tokens.queue_us,
+                tokens.forward_us,
+                load_from_proto(tokens.load),
+            )
             if tokens.base_len - acknowledged >= ACK_EVERY:
                 acknowledged = tokens.base_len
                 await self._write(acknowledge=target_pb2.Acknowledge(base_len=acknowledged))

@@ -49,13 +49,13 @@ class Reply:
         self._text = TextStream(tokenizer, request.stop)
         self._started = started
         self._first_token_us = 0
-        self._tokens = 0
+        self.tokens = 0
         self._ended_by_token = False
         self.finished = False
 
     def part(self, committed: Committed) -> orchestrator_pb2.GenerateReply:
         """The message for tokens committed together; those behind a stop string are left out."""
-        if not self._tokens:
+        if not self.tokens:
             self._first_token_us = self._elapsed_us()
         ids: list[int] = []
         text = ""
@@ -65,7 +65,7 @@ class Reply:
                 text += self._text.push(token)
             if self._text.stopped:
                 break
-        self._tokens += len(ids)
+        self.tokens += len(ids)
         self.finished = committed.finished or self._text.stopped
         if self.finished:
             text += self._text.finish()
@@ -83,7 +83,7 @@ class Reply:
             summary=orchestrator_pb2.Summary(
                 finish_reason=stop if self._ended_by_token else length,
                 usage=orchestrator_pb2.Usage(
-                    prompt_tokens=len(self._request.prompt), completion_tokens=self._tokens
+                    prompt_tokens=len(self._request.prompt), completion_tokens=self.tokens
                 ),
                 speculation=orchestrator_pb2.SpeculationReport(
                     method=report.method,

@@ -44,9 +44,10 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Speculation:
-    """How a request is speculated for; depth 0 is off and has no method."""
+    """How a request is speculated for; depth 0 is off and has no method; least = depth: fixed."""
 
     method: str
+    least: int
     depth: int
     nodes: int
     p_min: float
@@ -188,5 +189,5 @@ def _speculation(
     off = message.method == PLAIN or (message.HasField("enabled") and not message.enabled)
     exact = message.tree_exact if message.HasField("tree_exact") else True
     if off or depth == 0 or method is None:
-        return Speculation("", 0, 0, 0.0, exact)
-    return Speculation(method.name, depth, nodes, message.p_min, exact)
+        return Speculation("", 0, 0, 0, 0.0, exact)
+    return Speculation(method.name, least, depth, nodes, message.p_min, exact)

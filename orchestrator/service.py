@@ -12,8 +12,11 @@ import grpc.aio
 import numpy as np
 
 from orchestrator.cluster import Cluster
-from orchestrator.controller import FixedDepth
+from orchestrator.control import Control, control
+from orchestrator.knowledge import Knowledge
 from orchestrator.loop import Limits, Loop
+from orchestrator.measured import measured
+from orchestrator.metrics import Metrics, Served
 from orchestrator.peers import PeerFull, PeerLost
 from orchestrator.remote_draft import RemoteDrafter
 from orchestrator.remote_target import RemoteVerifier
@@ -26,7 +29,7 @@ from outrider import __version__
 from outrider.core.acceptance import EvidenceError
 from outrider.models.tokenizer import tokenizer_fingerprint
 from outrider.serving.errors import ResourceExhausted, Unavailable
-from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc
+from outrider.v1 import orchestrator_pb2, orchestrator_pb2_grpc, target_pb2
 
 Context = Any  # grpc.aio.ServicerContext is generic in stubs only
 
@@ -44,6 +47,9 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         longest = max(len(token.encode()) for token in tokenizer.get_vocab())
         self._cluster = Cluster(settings, tokenizer_fingerprint(tokenizer), longest)
         self._statistics: Statistics | None = None
+        self._knowledge = Knowledge()
+        self._metrics: Metrics | None = None
+        self.metrics_served: Served | None = None
         self._live = 0
         self._total = 0
 
@@ -57,15 +63,28 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         orchestrator_pb2_grpc.add_OrchestratorServicer_to_server(self, server)  # type: ignore[no-untyped-call]
 
     async def start(self) -> None:
-        """Finds the peers."""
+        """Finds the peers, and opens /metrics where it is asked for."""
         await self._cluster.start()
         if self._settings.redis_url is not None:
             url = self._settings.redis_url.get_secret_value()
-            self._statistics = Statistics(url, self._cluster.info.model.name)
+            self._statistics = Statistics(
+                url,
+                self._cluster.info.model.name,
+                self._knowledge,
+                lambda: [method.name for method in self._cluster.methods],
+                self._cluster.services,
+            )
             self._statistics.start()
+        if self._settings.metrics_port is not None:
+            self._metrics = Metrics(self._cluster.info.model.name)
+            self.metrics_served = self._metrics.serve(
+                self._settings.metrics_host, self._settings.metrics_port
+            )
 
     async def stop(self) -> None:
         """Writes the last counts and lets the peers go."""
+        if self.metrics_served is not None:
+            await asyncio.to_thread(self.metrics_served.stop)
         if self._statistics is not None:
             await self._statistics.stop()
         await self._cluster.stop()
@@ -105,6 +124,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             methods=[method.name for method in methods],
             recommended_depths=[method.recommended_depth for method in methods],
             recommended_nodes=[method.recommended_nodes for method in methods],
+            measured=measured(self._knowledge),
             max_depth=bounds.max_depth,
             max_nodes=bounds.max_nodes,
             live_requests=self._live,
@@ -124,13 +144,16 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             target.stub, target.info.model.vocab_size, self._settings.target_deadline_s
         )
         reply = Reply(request, target.info, self._tokenizer.backend_tokenizer, started)
+        steered = self._control(request, drafter, (target.address, target.info))
         target.take()
+        if self._metrics is not None:
+            self._metrics.running.inc()
         try:
             features = None if drafter is None else drafter.features
             await verifier.open(
                 request.request_id, request.prompt, request.sampling, request.max_tokens, features
             )
-            loop = self._loop(request, verifier, drafter, report)
+            loop = self._loop(request, verifier, drafter, report, steered)
             async with aclosing(loop.run()) as committed:
                 async for part in committed:
                     message = reply.part(part)
@@ -140,12 +163,17 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
                         break
             yield reply.summary(report, verifier, drafter)
         finally:
+            if steered.shadow is not None:
+                steered.shadow.close()
             verifier.close()
             target.release()
             if drafter is not None:
                 await drafter.close()
             if self._statistics is not None:
                 self._statistics.book(report, request.class_)
+            if self._metrics is not None:
+                self._metrics.ended(report, reply.tokens)
+                self._metrics.running.dec()
 
     def _loop(
         self,
@@ -153,26 +181,42 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         verifier: RemoteVerifier,
         drafter: RemoteDrafter | None,
         report: Report,
+        steered: Control,
     ) -> Loop:
-        wanted, settings = request.speculation, self._settings
         return Loop(
             request.prompt,
             Limits(
                 request.max_tokens,
                 () if request.ignore_eos else tuple(self._cluster.info.eos_ids),
-                wanted.tree_exact,
+                request.speculation.tree_exact,
             ),
             verifier,
             drafter,
-            FixedDepth(
-                wanted.depth,
-                wanted.nodes,
-                settings.support,
-                settings.draft_deadline_s,
-                wanted.p_min,
-            ),
+            steered.controller,
             np.random.default_rng().random,
             report,
+            steered.witnesses,
+            steered.shadow,
+        )
+
+    def _control(
+        self,
+        request: Request,
+        drafter: RemoteDrafter | None,
+        target: tuple[str, target_pb2.TargetInfo],
+    ) -> Control:
+        method = request.speculation.method
+        depths = {known.name: known.recommended_depth for known in self._cluster.methods}
+        return control(
+            request,
+            drafter,
+            drafter is not None and drafter.features is not None,
+            target,
+            depths.get(method, request.speculation.depth),
+            self._knowledge,
+            self._settings,
+            self._metrics,
+            *(() if self._statistics is None else (self._statistics.try_,)),
         )
 
     def _drafter(self, request: Request) -> RemoteDrafter | None:

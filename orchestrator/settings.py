@@ -42,6 +42,16 @@ class OrchestratorSettings(ServiceSettings):
     peers_deadline_s: float = Field(
         120.0, gt=0, le=3600, description="longest wait for peers at the start, seconds"
     )
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535, description="port of /metrics for Prometheus; none without it"
+    )
+    metrics_host: str = Field("127.0.0.1", description="address that /metrics is served on")
+    inject_draft_latency_ms: float = Field(
+        0.0, ge=0, le=10_000, description="delay of each message to and from drafts; for tests"
+    )
+    inject_target_latency_ms: float = Field(
+        0.0, ge=0, le=10_000, description="delay of each message to and from targets; for tests"
+    )
     refresh_s: float = Field(
         2.0, gt=0, le=600, description="pause between two looks at the peers, seconds"
     )

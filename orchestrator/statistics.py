@@ -1,79 +1,68 @@
-"""Acceptance counts in Redis, off the critical path.
+"""Statistics that orchestrators share in Redis, off the critical path; `schema` says what is there.
 
-Schema: hash `outrider:acceptance:{target}:{method}:{class}`, fields `drafted:{position}` and
-`accepted:{position}` (integers, position from 0), `rounds`; expiry seven days behind the last
-write.
-
-Counts are added up locally and written once a second as one batch. While Redis is away they wait
-here, in a bounded number of hashes. A batch whose reply was lost is sent again under the same name,
-and the server keeps `outrider:batch:{name}` for an hour, so that each count is taken once.
+Everything is added up here and written once a second in one round trip, which also brings what
+others wrote. Nobody waits for it: a request only adds to dictionaries. While Redis is away, slow,
+full or answers nonsense, counts wait in a bounded number of hashes and the local estimates stand.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
+from orchestrator.knowledge import Knowledge
 from orchestrator.report import Report
+from orchestrator.schema import (
+    SCRIPT,
+    Batch,
+    acceptance_key,
+    latency_key,
+    service_key,
+    survival_key,
+    trials,
+)
+
+__all__ = ["MAX_HASHES", "Statistics", "acceptance_key"]
 
 logger = logging.getLogger(__name__)
 
 FLUSH_S = 1.0
 TIMEOUT_S = 1.0
-EXPIRE_S = 7 * 24 * 3600
-BATCH_EXPIRE_S = 3600
 MAX_HASHES = 1024
-
-# KEYS: the batch's name, then the hashes. ARGV: both expiries, then hash's index, field, count of
-# each count.
-WRITE_ONCE = """
-if not redis.call('SET', KEYS[1], '', 'NX', 'EX', ARGV[1]) then return 0 end
-for i = 3, #ARGV, 3 do redis.call('HINCRBY', KEYS[tonumber(ARGV[i])], ARGV[i + 1], ARGV[i + 2]) end
-for i = 2, #KEYS do redis.call('EXPIRE', KEYS[i], ARGV[2]) end
-return 1
-"""
-
-
-def acceptance_key(target: str, method: str, class_: str) -> str:
-    """The hash under which a method's counts are kept."""
-    return f"outrider:acceptance:{target}:{method}:{class_}"
-
-
-@dataclass
-class _Batch:
-    """Counts by hash that are written together."""
-
-    hashes: dict[str, Counter[str]]
-    name: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    @property
-    def keys(self) -> list[str]:
-        return [f"outrider:batch:{self.name}", *self.hashes]
-
-    @property
-    def arguments(self) -> list[str | int]:
-        counted = [
-            (index, name, count)
-            for index, counts in enumerate(self.hashes.values(), start=2)
-            for name, count in counts.items()
-        ]
-        return [BATCH_EXPIRE_S, EXPIRE_S, *(value for entry in counted for value in entry)]
+PRIOR_TRIALS = 64.0  # most trials of a depth that a start takes over from others
+# A server that answers rubbish makes the client's parser raise these.
+FAILURES = (RedisError, OSError, ValueError, TypeError, IndexError, TimeoutError)
 
 
 class Statistics:
-    """Adds requests' counts up and writes them once a second; nobody waits for it."""
+    """Adds requests' counts up and exchanges them once a second; nobody waits for it.
 
-    def __init__(self, url: str, target: str) -> None:
+    Args:
+        knowledge: is given the shared prior of what it knows little about.
+        methods: tells the methods that are served now.
+        services: tells (role, address) of the replicas that answer now.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        target: str,
+        knowledge: Knowledge | None = None,
+        methods: Callable[[], Sequence[str]] = tuple,
+        services: Callable[[], Sequence[tuple[str, str]]] = tuple,
+    ) -> None:
         self._target = target
+        self._knowledge = knowledge or Knowledge()
+        self._methods = methods
+        self._services = services
         self._redis = Redis.from_url(
             url,
             socket_timeout=TIMEOUT_S,
@@ -81,13 +70,15 @@ class Statistics:
             retry=Retry(NoBackoff(), 0),  # the next flush is the retry
         )
         self._waiting: dict[str, Counter[str]] = {}
-        self._batch: _Batch | None = None
+        self._trials: dict[tuple[str, str], Counter[str]] = {}
+        self._primed: set[tuple[str, str]] = set()
+        self._batch: Batch | None = None
         self._down = False
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins to flush."""
+        """Begins to exchange, at once."""
         self._task = asyncio.create_task(self._run(), name="statistics")
 
     async def stop(self) -> None:
@@ -106,30 +97,81 @@ class Statistics:
                 continue
             self._waiting.setdefault(key, Counter()).update(counts)
 
+    def try_(self, method: str, class_: str, asked: int, kept: int) -> None:
+        """Takes a round or a shadow draft that asked for `asked` depths and kept `kept`."""
+        key = (method, class_)
+        if key not in self._trials and len(self._trials) >= MAX_HASHES:
+            return
+        counts = self._trials.setdefault(key, Counter())
+        counts.update(f"tried:{position}" for position in range(min(kept + 1, asked)))
+        counts.update(f"kept:{position}" for position in range(kept))
+
     async def flush(self) -> bool:
-        """Writes the batch under way, or else what waits; whether Redis took it."""
-        if self._batch is None:
-            if not self._waiting:
-                return True
-            self._batch, self._waiting = _Batch(self._waiting), {}
-        keys = self._batch.keys
+        """Sends the batch under way, or else what waits; whether Redis took it."""
+        self._batch = self._batch or self._collect()
+        if not self._batch:
+            self._batch = None
+            return True
+        batch, keys = self._batch, self._batch.keys
         try:
-            await self._redis.eval(WRITE_ONCE, len(keys), *keys, *self._batch.arguments)
-        except (RedisError, OSError) as error:
+            async with asyncio.timeout(2 * TIMEOUT_S):
+                reply = await self._redis.eval(SCRIPT, len(keys), *keys, batch.argument)
+            found = batch.read(reply)
+        except FAILURES as error:
             if not self._down:
                 logger.warning("statistics: Redis does not answer, counts wait: %s", error)
             self._down = True
+            await self._redis.connection_pool.disconnect()  # what comes late answers nobody
             return False
         self._batch = None
         if self._down:
             logger.warning("statistics: Redis is back")
         self._down = False
+        self._prime(found)
         return True
+
+    def _collect(self) -> Batch:
+        unknown = {
+            (method, class_): Counter[str]()
+            for method in self._methods()
+            for class_ in ("greedy", "sampled")
+            if (method, class_) not in self._primed
+        }
+        booked, self._trials = {**unknown, **self._trials}, {}
+        waiting, self._waiting = self._waiting, {}
+        return Batch(
+            counts={key: +counts for key, counts in waiting.items()},
+            survival={survival_key(self._target, *key): dict(n) for key, n in booked.items()},
+            latency={
+                latency_key(self._target, method): self._knowledge.drafter(method).as_fields()
+                for method in {*self._methods(), *self._knowledge.profiles()}
+            },
+            services=tuple(service_key(*service) for service in self._services()),
+        )
+
+    def _prime(self, found: dict[str, dict[str, float]]) -> None:
+        """Gives what others measured to what is known little about here, once each."""
+        prefix = survival_key(self._target, "", "")[:-1]
+        for key, fields in found.items():
+            if not key.startswith(prefix):
+                continue
+            method, _, class_ = key.removeprefix(prefix).partition(":")
+            if (method, class_) in self._primed:
+                continue
+            self._primed.add((method, class_))
+            counts, shared = self._knowledge.counts(method, class_), trials(fields)
+            if shared.tried and sum(counts.tried) < PRIOR_TRIALS:
+                shared.scale(min(1.0, PRIOR_TRIALS / max(shared.tried)))
+                counts.tried, counts.kept = shared.tried, shared.kept
+        for method in self._methods():
+            fields = found.get(latency_key(self._target, method), {})
+            if fields:
+                self._knowledge.drafter(method).prime(fields)
 
     async def _run(self) -> None:
         while not self._stopping.is_set():
+            await self.flush()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), FLUSH_S)
-            await self.flush()
-        while (self._batch or self._waiting) and await self.flush():
+        while (self._batch or self._waiting or self._trials) and await self.flush():
             pass

@@ -84,7 +84,7 @@ install_all() {
     fi
     have_openmp || install_openmp
     say "installing outrider and its tools"
-    "${pip[@]}" -e ".[dev,loadtest,train]"
+    "${pip[@]}" -e ".[dev,loadtest,plot]"
 }
 
 key="$(checksum pyproject.toml hatch_build.py scripts/setup.sh) $TORCH"

@@ -42,7 +42,6 @@ class Engine:
         self._wake = asyncio.Event()
         self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="engine")
         self._task: asyncio.Task[None] | None = None
-        self._last_rows = 0
         self._computing: set[int] = set()
 
     async def start(self) -> None:
@@ -69,8 +68,8 @@ class Engine:
         return len(self.memory)
 
     def load(self) -> Load:
-        """Sessions open, rows of the last forward, passes and runs in progress."""
-        return Load(len(self.memory), self._last_rows, len(self._schedule))
+        """Sessions open, passes and runs in progress, and what the last forward was made of."""
+        return self._schedule.load(len(self.memory))
 
     def open(
         self,
@@ -195,7 +194,6 @@ class Engine:
         return [found for work in works for found in await self._run([work])]
 
     def _settle(self, item: Item, work: Work, outcome: Outcome, step: StepResult) -> None:
-        self._last_rows = step.rows
         if isinstance(item, Run):
             item.session.busy = False
             if work.tree is not None:

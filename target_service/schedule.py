@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from outrider.core.round import Evidence, Features, Ids, Load
 from outrider.core.tree import TokenTree
@@ -115,6 +115,7 @@ class Schedule:
         self._pace = pace
         self._batch = batch
         self._items: dict[int, Item] = {}
+        self._last = Load()
 
     def __len__(self) -> int:
         return len(self._items)
@@ -141,7 +142,8 @@ class Schedule:
         Where more wait than a step takes, those come first that took part in fewer steps.
         """
         ready = [item for item in self._items.values() if isinstance(item, Pass) or item.ready]
-        if len(ready) > self._batch:
+        waiting = len(ready)
+        if waiting > self._batch:
             ready = sorted(ready, key=lambda item: item.session.steps)[: self._batch]
         running = any(item.session.round > 0 for item in ready)
         budget = self._pace.rows(running)
@@ -156,7 +158,14 @@ class Schedule:
                 continue
             budget -= len(work.tokens) if prefill else 0
             taken.append((item, work))
+        if taken:
+            rows = sum(len(work.tokens) for _, work in taken)
+            self._last = Load(rows=rows, batch=len(taken), left_out=waiting - len(taken))
         return taken
+
+    def load(self, sessions: int) -> Load:
+        """What is in progress, and what the last step that was taken is made of."""
+        return replace(self._last, sessions=sessions, queue=len(self._items))
 
 
 def prompt_rows(works: Sequence[Work]) -> tuple[int, bool]:

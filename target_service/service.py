@@ -99,6 +99,7 @@ class TargetService(target_pb2_grpc.TargetServicer):
                 for p in self._profile
             ],
             kv_memory=_kv_memory(self._engine.memory),
+            max_batch=self._settings.max_batch,
         )
 
     def _open(self, message: target_pb2.TargetOpen) -> Session:

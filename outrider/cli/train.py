@@ -211,7 +211,7 @@ def report(
             table.add_row(minutes, str(entry["step"]), *shown)
         out().print(table)
         out().print(str(path))
-        out().print(str(curves) if curves else "no curves: pip install 'outrider[train]'")
+        out().print(str(curves) if curves else "no curves: pip install 'outrider[plot]'")
 
 
 @app.command()

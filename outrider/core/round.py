@@ -120,11 +120,14 @@ class NodeEvidence:
 
 @dataclass(frozen=True)
 class Load:
-    """Load of a replica: sessions open, rows of the last forward, work items waiting."""
+    """Load of a replica: sessions open, rows of the last forward, passes and free runs in progress,
+    sessions in the last forward, and those that it had no room for."""
 
     sessions: int = 0
     rows: int = 0
     queue: int = 0
+    batch: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True)

@@ -157,9 +157,15 @@ def numerics_to_proto(numerics: Numerics) -> types_pb2.Numerics:
 
 def load_to_proto(load: Load) -> types_pb2.Load:
     """The message for a replica's load."""
-    return types_pb2.Load(sessions=load.sessions, rows=load.rows, queue=load.queue)
+    return types_pb2.Load(
+        sessions=load.sessions,
+        rows=load.rows,
+        queue=load.queue,
+        batch=load.batch,
+        left_out=load.left_out,
+    )
 
 
 def load_from_proto(message: types_pb2.Load) -> Load:
     """A replica's load."""
-    return Load(message.sessions, message.rows, message.queue)
+    return Load(message.sessions, message.rows, message.queue, message.batch, message.left_out)

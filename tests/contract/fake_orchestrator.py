@@ -69,6 +69,7 @@ class FakeOrchestrator(orchestrator_pb2_grpc.OrchestratorServicer):
     fault_at: int = 0
     endless: bool = False
     requests: list[pb.GenerateRequest] = field(default_factory=list)
+    measured: list[pb.Measured] = field(default_factory=list)
     cancelled: int = 0
     live: int = 0
     stopped: bool = False
@@ -118,6 +119,7 @@ class FakeOrchestrator(orchestrator_pb2_grpc.OrchestratorServicer):
             max_depth=16,
             max_nodes=64,
             version="1",
+            measured=self.measured,
         )
 
     async def _fail(self, context: grpc.aio.ServicerContext) -> None:

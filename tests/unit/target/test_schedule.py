@@ -117,6 +117,15 @@ def test_with_more_waiting_than_a_step_takes_each_gets_its_turn() -> None:
     assert sorted(seen) == [0, 0, 1, 1, 2, 2]
 
 
+def test_a_step_tells_how_many_it_had_no_room_for() -> None:
+    schedule = schedule_of(16, batch=2)
+    for _ in range(5):
+        schedule.add(waiting(session(10, 9, round_=1)))
+    assert len(schedule.take()) == 2
+    load = schedule.load(7)
+    assert (load.sessions, load.rows, load.queue, load.batch, load.left_out) == (7, 2, 5, 2, 3)
+
+
 def test_one_prefill_always_goes_on() -> None:
     schedule = schedule_of(8)
     schedule.add(waiting(session(100)))

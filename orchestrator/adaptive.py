@@ -1,0 +1,238 @@
+"""A session's controller: measures go in as rounds go by, a budget comes out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from orchestrator.company import Company, Times, settle
+from orchestrator.controller import choose
+from orchestrator.costs import Mean
+from orchestrator.knowledge import DraftCosts, TargetCosts
+from orchestrator.peers import RunTokens
+from orchestrator.state import Bounds, Choice, Reason, State
+from orchestrator.survival import Survival, survival
+from outrider.core.round import Budget, Evidence, Load, Proposal
+from outrider.core.tree import TokenTree
+
+AGING = 0.01  # share of its weight that a token of a free run takes from what rounds told
+LEAST_AGING = 0.0025
+SAVED = 0.005  # share of the tokens of free runs that may be spent on rounds to learn from
+MOST_SAVED = 4.0
+SHADOW_AFTER = 16  # tokens of a free run before its first shadow draft; then half as many more
+STALE_S = 0.3  # a changed load calls for a new measure of the drafter after this long
+PATIENCE = 8.0  # proposals are waited for so many times as long as 95 of 100 of them took
+LEAST_PATIENCE_S = 0.25
+COMPANY_EVERY = 16  # passes of all sessions between two looks at what they do together
+
+
+class AdaptiveDepth:
+    """Chooses K for one session; implements the loop's Controller and its Witness.
+
+    Args:
+        budget: m, deadline and p_min of every proposal.
+        shared: hears of every round and shadow draft, as (asked, kept), for the shared prior.
+        told: hears of every choice.
+        shadows: whether agreement with the text of a free run is acceptance: not where children
+            are drawn (a draw that differs from the target's may still be accepted), nor where
+            features come only behind the run. Without it, rare rounds are spent on learning.
+    """
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        budget: Budget,
+        survival: Survival,
+        target: TargetCosts,
+        drafter: DraftCosts,
+        *,
+        shared: Callable[[int, int], None] = lambda asked, kept: None,
+        told: Callable[[Choice], None] = lambda choice: None,
+        shadows: bool = True,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._bounds = bounds
+        self._budget = budget
+        self._survival = survival
+        self._target = target
+        self._drafter = drafter
+        self._shared = shared
+        self._told = told
+        self._shadows = shadows
+        self._clock = clock
+        self._fill = Mean()
+        self._caught, self._missed = 1.0, 3.0
+        self._running = False
+        self._leaving: Choice | None = None
+        self._allowance = 0.0
+        self._behind = 0  # tokens of the run that the drafter has not seen
+        self._late = False
+        self._asked = False  # whether the loop has asked since the last tokens
+        self._aging = AGING
+        self._shadow_in = self._shadow_gap = SHADOW_AFTER
+        self._asks = False  # a round seems to pay; a shadow draft should say so first
+        self._confirmed = False
+
+    # The loop's Controller
+
+    def choose(self, remaining: int) -> Budget | None:
+        """The next round's budget; None for K=0."""
+        self._asked = True
+        bounds = self._bounds
+        if self._leaving is not None:  # the run was halted for this round
+            bounds = replace(bounds, least=max(1, bounds.least))
+        choice = choose(self.state(), bounds, remaining)
+        if self._leaving is not None and choice.depth:
+            choice = replace(choice, reason=self._leaving.reason)
+        elif self._running and choice.depth:
+            if self._shadows and not self._confirmed:
+                self._asks = True
+                choice = replace(choice, depth=0, nodes=0, reason=Reason.HELD)
+            else:
+                self._leaving = choice
+        elif self._running and self._confirmed:  # the shadow draft said no: ask less often
+            self._confirmed, self._aging = False, max(LEAST_AGING, self._aging / 2)
+        self._told(choice)
+        return self._for(choice.depth, choice.nodes)
+
+    def state(self) -> State:
+        """What is known now."""
+        target, drafter = self._target, self._drafter
+        fixed, step = drafter.line.fit()
+        overhead = fixed + drafter.wire.value + drafter.queue.value
+        times = Times(
+            overhead,
+            step if drafter.line.known else None,
+            target.wire.value,
+            max(0.0, target.gap.value),
+            self._fill.value if self._fill.count else 1.0,
+        )
+        return State(
+            curve=self._survival.curve(),
+            verify=target.verify,
+            times=times,
+            company=self._company(times),
+            sibling=self._caught / (self._caught + self._missed),
+            running=self._running,
+            change_us=target.wire.value + target.verify(1.0) + (step if self._behind else 0.0),
+            allowance=self._allowance,
+        )
+
+    # The loop's Witness
+
+    def drafted(self, budget: Budget, proposal: Proposal | None, waited_s: float) -> None:
+        """A proposal was waited for; None: it came too late."""
+        drafter, waited = self._drafter, waited_s * 1e6
+        self._behind = 0
+        self._late = proposal is None
+        drafter.measured_at = self._clock()
+        drafter.measured_sessions = self._target.load.sessions
+        if proposal is None:
+            drafter.wire.add(waited)
+            return
+        drafter.waited.add(waited)
+        drafter.line.add(proposal.tree.depth, proposal.draft_us)
+        drafter.queue.add(proposal.queue_us)
+        drafter.wire.add(max(0.0, waited - proposal.draft_us - proposal.queue_us))
+        self._fill.add(proposal.tree.drafted / budget.nodes)
+        drafter.fill.add(proposal.tree.drafted / budget.nodes)
+
+    def verified(self, rows: int, context: int, evidence: Evidence, waited_s: float) -> None:
+        """A tree of `rows` nodes, root included, behind `context` cached rows was verified."""
+        target = self._target
+        target.wire.add(max(0.0, waited_s * 1e6 - evidence.queue_us - evidence.forward_us))
+        target.verify.settle(context)
+        self._step(evidence.load, evidence.forward_us)
+
+    def decided(
+        self, budget: Budget, method: str, tree: TokenTree, accepted: Sequence[int]
+    ) -> None:
+        """The walk kept these nodes of the tree that `method` drafted for `budget`."""
+        self._running, self._leaving, self._allowance = False, None, 0.0
+        self._confirmed, self._aging = False, AGING
+        self._shadow_in = self._shadow_gap = SHADOW_AFTER
+        spine = 0
+        parent = 0
+        for node in accepted:
+            if tree.children[parent][0] != node:
+                break
+            spine, parent = spine + 1, node
+        if len(tree.children[parent]) > 1:
+            hit = spine < len(accepted)
+            self._caught, self._missed = self._caught * 0.98 + hit, self._missed * 0.98 + (not hit)
+        if not self._late:  # what came too late says nothing of acceptance
+            self._book(budget.depth, spine)
+
+    def ran(self, run: RunTokens, waited_s: float) -> None:
+        """A free run brought tokens."""
+        if not self._asked and self._leaving is None:  # behind a halt nobody asks
+            self._told(Choice(0, 0, Reason.NOT_READY))
+        self._asked = False
+        if self._running and not run.load.left_out:  # the first of a run came over the wire
+            self._target.gap.add(waited_s * 1e6 - run.forward_us)
+        self._running = True
+        self._behind += len(run.tokens)
+        self._shadow_in -= len(run.tokens)
+        self._survival.age((1.0 - self._aging) ** len(run.tokens))
+        if not self._shadows:
+            saved = self._allowance + SAVED * len(run.tokens)
+            self._allowance = min(MOST_SAVED, saved)
+        self._step(run.load, run.forward_us)
+
+    # Shadow drafts
+
+    def shadow(self, remaining: int) -> Budget | None:
+        """What to draft beside a free run, if anything now."""
+        now, drafter = self._clock(), self._drafter
+        fewer = 2 * self._target.load.sessions < drafter.measured_sessions and (
+            now > drafter.measured_at + STALE_S
+        )
+        due = self._shadows and self._shadow_in <= 0
+        if not (due or fewer or self._asks):
+            return None
+        self._asks = False
+        depth = min(max(2, self._bounds.recommended), self._bounds.most, remaining - 1)
+        self._shadow_gap += self._shadow_gap // 2
+        self._shadow_in = self._shadow_gap
+        return self._for(depth, depth)
+
+    def shadowed(
+        self, budget: Budget, proposal: Proposal | None, waited_s: float, compared: int, kept: int
+    ) -> None:
+        """A shadow draft was compared with `compared` tokens of the run and agreed to `kept`."""
+        self.drafted(budget, proposal, waited_s)
+        self._confirmed = True
+        if self._shadows and proposal is not None and compared:
+            self._book(min(compared, budget.depth), kept)
+
+    def _book(self, asked: int, kept: int) -> None:
+        self._survival.book(asked, kept)
+        self._drafter.counts.add(asked, kept, 0.995)
+        self._shared(asked, kept)
+
+    def _for(self, depth: int, nodes: int) -> Budget | None:
+        if depth < 1:
+            return None
+        waited, limit = self._drafter.waited, self._budget.time_left_s
+        if waited.count >= 20:
+            limit = min(limit, max(LEAST_PATIENCE_S, PATIENCE * waited.p95 / 1e6))
+        return replace(self._budget, depth=depth, nodes=nodes, time_left_s=limit)
+
+    def _step(self, load: Load, forward_us: int) -> None:
+        if load.rows and forward_us > 0:
+            self._target.verify.learn(load.rows, forward_us)
+        self._target.load = load
+        self._drafter.company_due -= 1
+
+    def _company(self, times: Times) -> Company:
+        """Whom the session meets; found for all sessions of this drafter, every so many passes."""
+        drafter, sessions = self._drafter, self._target.load.sessions
+        if drafter.company_due <= 0 or sessions != drafter.company_sessions:
+            drafter.company_due, drafter.company_sessions = COMPANY_EVERY, sessions
+            fill = drafter.fill.value if drafter.fill.count else 1.0
+            curve = survival(drafter.counts.rates(self._bounds.most))
+            drafter.company = settle(
+                sessions, self._target.batch, curve, replace(times, fill=fill), self._target.verify
+            )
+        return drafter.company

@@ -1,0 +1,125 @@
+"""What the sessions of a target do together: the depth at which all of them earn most.
+
+A step's cost may jump with its rows, so a session that only weighs its own rows against the steps
+it sees can be stuck with all others where each alone is right and all together lose. Hence the
+depth of the company is found first, for sessions that are alike, and each answers to that.
+
+N sessions at depth K think for Z = draft(K) + wire, then wait for the next step, v(m (1 + K)) for
+the m = N v / C sessions that meet in it:
+    C = max(Z + wait + v, N v / B),
+since a step has room for B. Who thinks less than a step misses the one that began meanwhile, and
+the target never rests: wait = v - Z, groups take turns. Who thinks longer finds a step under way
+for the share (N - 1) v / C of the time, half over: wait = share v / 2. Four substitutions solve it;
+against the discrete simulation of the tests it is a few per cent off.
+Free runs meet in every step: C(0) = gap + max(1, N / B) v(min(N, B)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Times:
+    """What a round takes beside the step, microseconds: a proposal (fixed part, each depth), the
+    wire to the target, and the time between two steps of a free run. draft_step_us is None where no
+    draft was ever measured. fill: share of the asked nodes that drafts have."""
+
+    draft_fixed_us: float = 0.0
+    draft_step_us: float | None = None
+    wire_us: float = 0.0
+    gap_us: float = 0.0
+    fill: float = 1.0
+
+    def think_us(self, depth: int) -> float:
+        """Z(K)."""
+        drafting = self.draft_fixed_us + (self.draft_step_us or 0.0) * depth * self.fill
+        return drafting + self.wire_us
+
+
+@dataclass(frozen=True)
+class Company:
+    """The others of a session, as it meets them in a step.
+
+    depth: the best one for all. mates: sessions in a step beside it; rows: theirs. tokens: what all
+    of them make in a step, which takes step_us and is under way for this share of the time. full:
+    whether steps have no room for all who wait.
+    """
+
+    depth: int = 0
+    mates: float = 0.0
+    rows: float = 0.0
+    tokens: float = 0.0
+    step_us: float = 0.0
+    share: float = 0.0
+    full: bool = False
+
+    def wait_us(self, think_us: float) -> float:
+        """From a round's request to its step, for who has thought so long."""
+        return wait(think_us, self.step_us, self.share)
+
+
+ALONE = Company()
+
+
+def settle(
+    sessions: int,
+    batch: int,
+    curve: Sequence[float],
+    times: Times,
+    verify: Callable[[float], float],
+) -> Company:
+    """The company of `sessions` in all at the depth at which it makes most tokens.
+
+    Args:
+        batch: most sessions in a step.
+        curve: mean survival s_1, s_2, ...; as deep as it may draft.
+        verify: v(rows).
+    """
+    if sessions <= 1:
+        return ALONE
+    meet = min(sessions, batch)
+    step = verify(meet)
+    best = 1.0 / (times.gap_us + step * max(1.0, sessions / batch))
+    full = sessions > batch
+    found = Company(0, meet - 1.0, meet - 1.0, meet - 1.0, step, 1.0, full)
+    if times.draft_step_us is None:
+        return found
+    tokens = 1.0
+    for depth, kept in enumerate(curve, start=1):
+        tokens += kept
+        cycle, mates, step, share = _cycle(sessions, batch, depth, times, verify)
+        if tokens / cycle > best:
+            best = tokens / cycle
+            rows = mates * (1.0 + depth * times.fill)
+            crowded = mates + 1.0 >= batch
+            found = Company(depth, mates, rows, mates * tokens, step, share, crowded)
+    return found
+
+
+def _cycle(
+    sessions: int, batch: int, depth: int, times: Times, verify: Callable[[float], float]
+) -> tuple[float, float, float, float]:
+    """C, the mates in a step, its time and its share of the time."""
+    think = times.think_us(depth)
+    rows = 1.0 + depth * times.fill
+    meet = float(min(sessions, batch))
+    cycle = step = share = 0.0
+    for _ in range(ROUNDS):
+        step = verify(max(1.0, meet * rows))
+        share = min(1.0, (sessions - 1) * step / (think + 1.5 * step))
+        cycle = max(think + wait(think, step, share) + step, sessions / batch * step)
+        meet = min(float(batch), max(1.0, sessions * step / cycle))
+    return cycle, meet - 1.0, step, share
+
+
+def wait(think: float, step: float, share: float) -> float:
+    """From a request to the step that takes it, all in one unit; between the two cases of the
+    module's text it passes over gradually, since times vary."""
+    if step <= 0.0:
+        return 0.0
+    late = min(1.0, max(0.0, 2.0 * (think / step - 0.75)))
+    return (1.0 - late) * max(0.0, step - think) + late * share * step / 2

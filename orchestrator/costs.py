@@ -1,0 +1,139 @@
+"""What a round's parts take, learnt from the rounds themselves. All times are in microseconds."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+FAST = 0.2
+SLOW = 0.05
+KEPT = 64
+RIDGE = 0.5
+
+
+class Mean:
+    """A moving average, exact over its first samples, and the 95th percentile of the last ones."""
+
+    def __init__(self, weight: float = FAST) -> None:
+        self.value = 0.0
+        self.count = 0
+        self._weight = weight
+        self._last: deque[float] = deque(maxlen=KEPT)
+
+    def add(self, value: float) -> None:
+        """Takes a sample."""
+        self.count += 1
+        self.value += (value - self.value) * max(self._weight, 1.0 / self.count)
+        self._last.append(value)
+
+    @property
+    def p95(self) -> float:
+        """The 95th percentile of the last `KEPT` samples; 0 without any."""
+        ordered = sorted(self._last)
+        return ordered[math.ceil(0.95 * len(ordered)) - 1] if ordered else 0.0
+
+
+class Line:
+    """y = fixed + step x, by decayed least squares; proportional as long as x does not vary.
+
+    RIDGE holds the fixed part near 0, so that one depth alone is taken for so many equal steps.
+    """
+
+    def __init__(self, decay: float = 0.95) -> None:
+        self._decay = decay
+        self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
+
+    @property
+    def known(self) -> bool:
+        """Whether there was any sample."""
+        return self._sums[0] > 0.0
+
+    def add(self, x: float, y: float) -> None:
+        """Takes a sample; x at least 0."""
+        n, sx, sxx, sy, sxy = (value * self._decay for value in self._sums)
+        self._sums = (n + 1.0, sx + x, sxx + x * x, sy + y, sxy + x * y)
+
+    def fit(self) -> tuple[float, float]:
+        """(fixed, step), neither below 0."""
+        n, sx, sxx, sy, sxy = self._sums
+        if sxx == 0.0:
+            return sy / max(n, 1.0), 0.0
+        fixed = (sy * sxx - sx * sxy) / ((n + RIDGE) * sxx - sx * sx)
+        if fixed < 0.0:
+            return 0.0, sxy / sxx
+        step = (sxy - fixed * sx) / sxx
+        return (fixed, step) if step >= 0.0 else (sy / n, 0.0)
+
+
+class VerifyCost:
+    """v(rows): a target pass by the rows of its step.
+
+    The start-up profile, times what live passes take of it: a factor for all rows, which follows
+    the machine's mood quickly, and one for passes of about these rows, which follows slowly.
+    Without a profile v is flat until passes tell otherwise.
+
+    Args:
+        profile: (rows, context, microseconds) of each size that was measured.
+    """
+
+    def __init__(self, profile: Iterable[tuple[int, int, int]] = ()) -> None:
+        tables: dict[int, list[tuple[int, int]]] = {}
+        for rows, context, time_us in profile:
+            tables.setdefault(context, []).append((rows, time_us))
+        self._tables = {context: sorted(table) for context, table in tables.items()}
+        self._points: list[int] = [1]
+        self._times: list[float] = [1.0]
+        self._context = -1
+        self._factor = 1.0
+        self._local: dict[int, float] = {}
+        self.passes = 0
+        self.settle(0)
+
+    def settle(self, context: int) -> None:
+        """Takes the table measured nearest to `context` cached rows."""
+        if not self._tables:
+            return
+        nearest = min(self._tables, key=lambda measured: abs(measured - context))
+        if nearest != self._context:
+            self._context = nearest
+            self._points = [rows for rows, _ in self._tables[nearest]]
+            self._times = [float(time_us) for _, time_us in self._tables[nearest]]
+
+    def __call__(self, rows: float) -> float:
+        """v(rows), rows at least 1."""
+        return self._base(rows) * self._factor * self._local.get(_bucket(rows), 1.0)
+
+    def learn(self, rows: int, time_us: float) -> None:
+        """A pass of `rows` rows took this long."""
+        bucket = _bucket(rows)
+        local = self._local.get(bucket, 1.0)
+        base = self._base(rows)
+        ratio = time_us / (base * self._factor * local)
+        if self.passes == 0:
+            self._factor *= ratio
+        else:
+            ratio = min(4.0, max(0.25, ratio))  # one outlier does not turn the table over
+            self._factor *= ratio ** max(FAST / 2, 1.0 / (self.passes + 1))
+            self._local[bucket] = local * ratio ** (SLOW if self._tables else 2 * SLOW)
+        self.passes += 1
+
+    def _base(self, rows: float) -> float:
+        points, times = self._points, self._times
+        if len(points) == 1:
+            return times[0]
+        right = min(max(bisect_right(points, rows), 1), len(points) - 1)
+        low, high = points[right - 1], points[right]
+        share = (rows - low) / (high - low)
+        return max(times[right - 1] + share * (times[right] - times[right - 1]), 1.0)
+
+
+def _bucket(rows: float) -> int:
+    """Four buckets to each doubling."""
+    return int(4.0 * math.log2(max(rows, 1.0)))
+
+
+def profile_of(entries: Sequence[object]) -> list[tuple[int, int, int]]:
+    """(rows, context, microseconds) of `TargetInfo.profile`."""
+    return [(entry.rows, entry.context, entry.forward_us) for entry in entries]  # type: ignore[attr-defined]

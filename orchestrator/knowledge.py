@@ -1,0 +1,104 @@
+"""What the sessions of this process have measured together: costs by target and drafter, acceptance
+by method and class. A new session starts from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from orchestrator.company import ALONE, Company
+from orchestrator.costs import Line, Mean, VerifyCost
+from orchestrator.survival import Counts
+from outrider.core.round import Load
+
+SHARED_DECAY = 0.998  # of a (method, class)'s counts, a trial: some five hundred of them count
+MOST_KEYS = 1024
+
+
+@dataclass
+class TargetCosts:
+    """What all sessions of this process on one target have measured."""
+
+    verify: VerifyCost = field(default_factory=VerifyCost)
+    wire: Mean = field(default_factory=Mean)
+    gap: Mean = field(default_factory=Mean)
+    load: Load = field(default_factory=Load)
+    batch: int = 1 << 30  # most sessions in a step
+
+
+@dataclass
+class DraftCosts:
+    """The same of one drafter. counts: trials of all sessions; company: what
+    they do together."""
+
+    line: Line = field(default_factory=Line)
+    wire: Mean = field(default_factory=Mean)
+    queue: Mean = field(default_factory=Mean)
+    waited: Mean = field(default_factory=Mean)
+    counts: Counts = field(default_factory=Counts)
+    fill: Mean = field(default_factory=Mean)
+    company: Company = ALONE
+    company_due: int = 0
+    company_sessions: int = 0
+    measured_at: float = 0.0
+    measured_sessions: int = 0
+
+    def as_fields(self) -> dict[str, float]:
+        """Its latency profile, microseconds; empty where nothing was measured."""
+        if not self.line.known:
+            return {}
+        fixed, step = self.line.fit()
+        return {
+            "draft_fixed_us": fixed,
+            "draft_step_us": step,
+            "draft_wire_us": self.wire.value,
+        }
+
+    def prime(self, fields: Mapping[str, float]) -> None:
+        """Takes over what others measured, where nothing was here."""
+        if self.line.known or not {"draft_fixed_us", "draft_step_us"} <= fields.keys():
+            return
+        for depth in (1, 4):
+            self.line.add(depth, fields["draft_fixed_us"] + depth * fields["draft_step_us"])
+        self.wire.add(fields.get("draft_wire_us", 0.0))
+
+
+class Knowledge:
+    """The measures of one orchestrator, by address, method and class."""
+
+    decay = SHARED_DECAY
+
+    def __init__(self) -> None:
+        self._targets: dict[str, TargetCosts] = {}
+        self._drafters: dict[str, DraftCosts] = {}
+        self._counts: dict[tuple[str, str], Counts] = {}
+
+    def target(
+        self, address: str, profile: Sequence[tuple[int, int, int]], batch: int
+    ) -> TargetCosts:
+        """The costs of one target; `profile` and `batch` (0: not told) are what it says of
+        itself."""
+        if address not in self._targets:
+            self._targets[address] = TargetCosts(VerifyCost(profile))
+        costs = self._targets[address]
+        costs.batch = batch or costs.batch
+        return costs
+
+    def drafter(self, method: str) -> DraftCosts:
+        """The costs of one method."""
+        return self._drafters.setdefault(method, DraftCosts())
+
+    def counts(self, method: str, class_: str) -> Counts:
+        """The trials of one method and class; of classes beyond `MOST_KEYS` none are kept."""
+        key = (method, class_)
+        if key not in self._counts and len(self._counts) >= MOST_KEYS:
+            return Counts()
+        return self._counts.setdefault(key, Counts())
+
+    def targets(self) -> list[TargetCosts]:
+        """The costs of the targets that sessions were steered on."""
+        return list(self._targets.values())
+
+    def profiles(self) -> dict[str, DraftCosts]:
+        """The drafters' costs by method."""
+        return self._drafters

@@ -1,0 +1,212 @@
+"""A target with a known cost table, drafters of known acceptance, many sessions: discrete events.
+
+Steps are continuous batching as the target does it: whatever waits goes into the next step, free
+runs take part in every step, a step takes v(rows). Drafts take a fixed time and one step a depth
+and never wait for each other. Throughput counts the tokens that a round yields in the mean, so that
+luck does not blur the comparison; controllers see the drawn ones.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from orchestrator.adaptive import AdaptiveDepth
+from orchestrator.costs import VerifyCost
+from orchestrator.knowledge import DraftCosts, TargetCosts
+from orchestrator.peers import RunTokens
+from orchestrator.state import Bounds
+from orchestrator.survival import Survival
+from outrider.core.round import Budget, Evidence, Load, Proposal
+from outrider.core.tree import TokenTree
+
+Cost = Callable[[float], float]
+FOREVER = 1 << 30
+MOST = 8
+
+
+@dataclass
+class World:
+    """acceptance: chance that a drafted token is kept, as the others before it were, by depth.
+
+    draft_us: of one depth; wire_us: of each of the two services, there and back; verify: v(rows) in
+    microseconds; batch: most sessions in a step.
+    """
+
+    acceptance: Sequence[float]
+    draft_us: float
+    wire_us: float
+    verify: Cost
+    batch: int = 1 << 30
+    draft_wire_us: float | None = None
+
+    def survival(self, depth: int) -> float:
+        return float(np.prod(self.acceptance[:depth]))
+
+    def tokens(self, depth: int) -> float:
+        return 1.0 + sum(self.survival(i) for i in range(1, depth + 1))
+
+    def draft_time(self, depth: int) -> float:
+        wire = self.wire_us if self.draft_wire_us is None else self.draft_wire_us
+        return wire + depth * self.draft_us
+
+
+class Fixed:
+    """K = depth."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
+
+    def choose(self, remaining: int) -> Budget | None:
+        return Budget(self.depth, self.depth) if self.depth else None
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+@dataclass
+class Stream:
+    """One session: what it waits for, and when it came."""
+
+    controller: Any
+    asked: int = 0
+    ready_at: float = 0.0
+    running: bool = False
+    turns: int = 0
+    shadow: tuple[float, Budget] | None = None
+    agreement: list[int] = field(default_factory=list)
+
+
+class Simulation:
+    """Runs `controllers`, one a stream, against a world that may change between two runs."""
+
+    def __init__(self, world: World, controllers: Sequence[Any], seed: int = 0) -> None:
+        self.world = world
+        self.streams = [Stream(controller) for controller in controllers]
+        self.now = 0.0
+        self.tokens = 0.0
+        self.chosen: list[int] = []
+        self._rng = np.random.default_rng(seed)
+        self._drafting: list[tuple[float, int]] = []
+        for stream in self.streams:
+            self._next_round(stream)
+
+    def run(self, for_us: float) -> float:
+        """Tokens a second over the next `for_us` microseconds."""
+        began, before = self.now, self.tokens
+        while self.now < began + for_us:
+            self._step()
+        return (self.tokens - before) / (self.now - began) * 1e6
+
+    def keep(self, count: int) -> None:
+        """Ends all streams but `count`."""
+        self._drafting = [entry for entry in self._drafting if entry[1] < count]
+        heapq.heapify(self._drafting)
+        del self.streams[count:]
+
+    def _step(self) -> None:
+        waiting = [s for s in self.streams if s.ready_at <= self.now]
+        if not waiting:
+            self.now = min(s.ready_at for s in self.streams)
+            return
+        waiting.sort(key=lambda s: s.turns)
+        taken, left_out = waiting[: self.world.batch], waiting[self.world.batch :]
+        rows = sum(1 if s.running else 1 + s.asked for s in taken)
+        began = self.now
+        forward = self.world.verify(rows)
+        self.now += forward
+        load = Load(len(self.streams), rows, 0, len(taken), len(left_out))
+        for stream in taken:
+            stream.turns += 1
+            (self._ran if stream.running else self._verified)(stream, load, began, forward)
+
+    def _ran(self, stream: Stream, load: Load, began: float, forward: float) -> None:
+        self.tokens += 1.0
+        waited = (self.now - stream.ready_at) / 1e6
+        stream.ready_at = self.now
+        stream.controller.ran(RunTokens((0,), 0, int(forward), load), waited)
+        self._shadow(stream)
+        if stream.controller.choose(FOREVER) is not None:
+            stream.shadow = None
+            self.tokens += self.world.wire_us / self.world.verify(load.rows)  # goes on until halted
+            self.now_later(stream)
+
+    def now_later(self, stream: Stream) -> None:
+        """Halts a free run: the round begins a wire's time later."""
+        self._next_round(stream, self.world.wire_us)
+
+    def _shadow(self, stream: Stream) -> None:
+        if stream.shadow is None:
+            budget = stream.controller.shadow(FOREVER)
+            if budget is not None:
+                stream.shadow = (self.now + self.world.draft_time(budget.depth), budget)
+                stream.agreement = [self._walk(budget.depth), 0]
+            return
+        stream.agreement[1] += 1
+        due, budget = stream.shadow
+        kept, compared = stream.agreement
+        if self.now >= due and (compared > kept or compared >= budget.depth):
+            stream.shadow = None
+            stream.controller.shadowed(
+                budget,
+                self._proposal(budget.depth),
+                self.world.draft_time(budget.depth) / 1e6,
+                budget.depth,
+                kept,
+            )
+
+    def _verified(self, stream: Stream, load: Load, began: float, forward: float) -> None:
+        depth, kept = stream.asked, self._walk(stream.asked)
+        self.tokens += self.world.tokens(depth)
+        controller = stream.controller
+        queue = began - stream.ready_at
+        evidence = Evidence((), queue_us=int(queue), forward_us=int(forward), load=load)
+        wire = self.world.wire_us
+        controller.verified(1 + depth, 256, evidence, (queue + forward + wire) / 1e6)
+        tree = TokenTree.chain(0, [0] * depth)
+        controller.decided(Budget(depth, depth), "m", tree, range(1, kept + 1))
+        self._next_round(stream, wire)
+
+    def _next_round(self, stream: Stream, later_us: float = 0.0) -> None:
+        budget = stream.controller.choose(FOREVER)
+        stream.running = budget is None
+        stream.asked = 0 if budget is None else budget.depth
+        self.chosen.append(stream.asked)
+        stream.ready_at = self.now + later_us
+        if budget is not None:
+            # Varying times, or streams that began together would stay in step for ever.
+            taken = self.world.draft_time(budget.depth) * self._rng.uniform(0.7, 1.3)
+            stream.controller.drafted(budget, self._proposal(budget.depth), taken / 1e6)
+            stream.ready_at += taken
+
+    def _walk(self, depth: int) -> int:
+        for i in range(depth):
+            if self._rng.random() >= self.world.acceptance[i]:
+                return i
+        return depth
+
+    def _proposal(self, depth: int) -> Proposal:
+        tree = TokenTree.chain(0, [0] * depth)
+        return Proposal(tree, "m", draft_us=int(depth * self.world.draft_us))
+
+
+def adaptive(world: World, streams: int, sim_clock: Callable[[], float]) -> list[AdaptiveDepth]:
+    """Controllers of one process, which know the target's start-up profile and nothing else."""
+    sizes = (1, 2, 4, 8, 16, 32, 64)
+    profile = [(rows, 512, int(world.verify(rows))) for rows in sizes]
+    target, drafter = TargetCosts(VerifyCost(profile), batch=world.batch), DraftCosts()
+    return [
+        AdaptiveDepth(
+            Bounds(0, MOST, MOST, 4),
+            Budget(MOST, MOST),
+            Survival(drafter.counts, MOST),
+            target,
+            drafter,
+            clock=sim_clock,
+        )
+        for _ in range(streams)
+    ]
