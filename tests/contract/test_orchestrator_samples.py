@@ -68,7 +68,9 @@ async def test_samples_of_every_node_reach_the_drafter_with_the_next_request() -
     target = CycleModel(CYCLE, delay_s=0.003)
     async with deployment(target, lambda: [recorder]) as stack:
         recorder.budgets.clear()  # the warm-up's
-        result = await stack.client.generate("!", max_tokens=80, temperature=0.0, ignore_eos=True)
+        result = await stack.client.generate(
+            "!", max_tokens=80, temperature=0.0, ignore_eos=True, speculative=fixed(2)
+        )
     assert result.speculation.rounds > 20
     assert len(recorder.answered) >= 20
     for tree, samples in recorder.answered:
@@ -117,7 +119,9 @@ async def test_lookahead_finds_text_that_was_never_there_by_the_targets_answers(
     target = CycleModel(CYCLE, delay_s=0.003)
     prompt = "".join(CYCLE[place] for place in (60, 20, 40, 0))
     async with deployment(target, lambda: [LookaheadDrafter()]) as stack:
-        result = await stack.client.generate(prompt, max_tokens=80, temperature=0.0)
+        result = await stack.client.generate(
+            prompt, max_tokens=80, temperature=0.0, speculative=fixed(4)
+        )
     assert result.token_ids == encode(CYCLE[1:81])
     assert result.speculation.accepted > 0
 
@@ -149,6 +153,9 @@ async def test_rounds_of_auto_are_booked_under_the_method_that_proposed() -> Non
     class Statistics:
         def book(self, report: Report, class_: str) -> None:
             booked.append(report)
+
+        def try_(self, method: str, class_: str, asked: int, kept: int) -> None:
+            pass
 
         async def stop(self) -> None:
             pass
