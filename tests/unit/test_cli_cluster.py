@@ -16,7 +16,8 @@ import pytest
 import redis
 
 from outrider import Client, OutriderError
-from outrider.cli.cluster import Cluster, is_healthy, service_environment
+from outrider.cli.cluster import Cluster, is_healthy
+from outrider.cli.environment import service_environment
 from outrider.cli.processes import ChildDied, ClusterError, Processes
 from outrider.drafting.specs import DRAFTERS
 
@@ -165,11 +166,12 @@ def test_up_ends_with_status_1_where_a_service_dies(modules: Path, tmp_path: Pat
 def test_services_that_share_a_machine_do_not_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GOMP_SPINCOUNT", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
-    chosen = service_environment()
-    assert int(chosen["GOMP_SPINCOUNT"]) < 1_000_000
+    chosen = service_environment(["ngram", "draft_model=/models/x"])
+    alone = service_environment(["ngram", "lookahead"])
+    assert int(chosen["GOMP_SPINCOUNT"]) < int(alone["GOMP_SPINCOUNT"]) < 1_000_000
     assert chosen["OMP_NUM_THREADS"] == str(len(os.sched_getaffinity(0)))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert service_environment()["OMP_NUM_THREADS"] == "1", "what the user has set stands"
+    assert service_environment(["ngram"])["OMP_NUM_THREADS"] == "1", "what the user has set stands"
 
 
 def test_port_of_another_server_is_refused_before_anything_starts() -> None:
