@@ -19,7 +19,7 @@ from outrider import Client, OutriderError
 from outrider.cli.cluster import Cluster, is_healthy
 from outrider.cli.environment import service_environment
 from outrider.cli.processes import ChildDied, ClusterError, Processes
-from outrider.drafting.specs import DRAFTERS
+from outrider.drafting.specs import default_specs
 
 STAND_IN = """
 import asyncio, sys
@@ -206,7 +206,8 @@ def test_what_a_service_would_refuse_is_refused_before_anything_starts(
 
 def test_a_target_without_drafters_of_its_own_gets_those_that_need_no_path() -> None:
     assert Cluster(target="tiny").drafters == ("ngram", "lookahead")
-    assert Cluster().drafters == DRAFTERS
+    assert Cluster().drafters == default_specs("default")
+    assert set(Cluster().drafters) >= {"ngram", "draft_model", "lookahead"}
 
 
 @pytest.fixture
