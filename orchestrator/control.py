@@ -40,7 +40,7 @@ def control(
     knowledge: Knowledge,
     settings: OrchestratorSettings,
     metrics: Metrics | None = None,
-    tried: Try = lambda method, class_, asked, kept: None,
+    tried: Try | None = None,
 ) -> Control:
     """A fixed K where the request says so or has no drafter, else one that follows the rounds.
 
@@ -62,7 +62,8 @@ def control(
 
     def shared(asked: int, kept: int) -> None:
         counts.add(asked, kept, knowledge.decay)
-        tried(method, class_, asked, kept)
+        if tried is not None:
+            tried(method, class_, asked, kept)
 
     def told(choice: Choice) -> None:
         if metrics is not None:

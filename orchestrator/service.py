@@ -216,7 +216,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             self._knowledge,
             self._settings,
             self._metrics,
-            *(() if self._statistics is None else (self._statistics.try_,)),
+            None if self._statistics is None else self._statistics.try_,
         )
 
     def _drafter(self, request: Request) -> RemoteDrafter | None:

@@ -113,8 +113,8 @@ class DraftModelDrafter(Drafter):
         return stop == end
 
     def propose(self, batch: Sequence[tuple[DraftSession, Budget]]) -> list[Proposal]:
-        """A chain where nodes <= depth; else the likeliest paths of a greedy request, and a comb
-        where children are drawn or their noise decides.
+        """A chain where nodes <= depth; else the likeliest paths under Match, and a comb where
+        children are drawn.
 
         The first forward takes the committed tokens that no row stands for, the others what was
         drafted last. A draft ends before its depth at the model's context length, at `p_min` and

@@ -104,7 +104,7 @@ class EagleDrafter(Drafter):
 
     def propose(self, batch: Sequence[tuple[DraftSession, Budget]]) -> list[Proposal]:
         """A chain where nodes <= depth; else the dynamic tree under Match, and a comb where
-        children are drawn or their noise decides.
+        children are drawn.
 
         A draft ends before its depth at the head's context length, at `p_min` and where the time
         is over.

@@ -22,6 +22,7 @@ from outrider.cli.train_options import (
     Seed,
     Target,
     Threads,
+    numbers,
     target_of,
 )
 
@@ -229,18 +230,6 @@ def export(
             made = target_of(target, "cpu", None, stages)
             method = export_to(best_of(run), made, out_dir)
         out().print(f"{out_dir}: {method}")
-
-
-def numbers(name: str, text: str) -> tuple[int, ...]:
-    """Whole numbers separated by commas.
-
-    Raises:
-        ValueError: they are not.
-    """
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(f"{name}: {text!r}, limit whole numbers separated by commas") from None
 
 
 def _percent(share: float | None) -> str:

@@ -20,6 +20,7 @@ from outrider.cli.train_options import (
     Seed,
     Target,
     Threads,
+    numbers,
     target_of,
 )
 
@@ -72,14 +73,13 @@ def draft_model(
         from training.draft_model import DraftModelLearner, default_layers
 
         total = made.facts.layers
-        chosen = default_layers(total) if layers is None else _numbers("layers", layers)
+        chosen = default_layers(total) if layers is None else numbers("layers", layers)
         learner = DraftModelLearner(made.model, chosen, vocabulary, made.parts, dropout)
         return learner.to(made.where)
 
     shape = {"layers": layers, "dropout": dropout}
-    schedule = {"lr": lr, "rows": rows, "longest": longest, "prompt_weight": prompt_weight}
-    budget = _budget(minutes, steps) | {"evaluations": evaluations, "seed": seed}
-    _train(make, data, run, features, draft_vocab_size, schedule | budget, shape, start,
+    schedule = _schedule(lr, rows, longest, prompt_weight, minutes, steps, evaluations, seed)
+    _train(make, data, run, features, draft_vocab_size, schedule, shape, start,
            target, device, threads)  # fmt: skip
 
 
@@ -116,14 +116,13 @@ def eagle(
     def make(made: TrainingTarget, vocabulary: DraftVocabulary) -> Learner:
         from training.eagle import EagleLearner, EagleRecipe
 
-        chosen = None if taps is None else _numbers("taps", taps)
+        chosen = None if taps is None else numbers("taps", taps)
         recipe = EagleRecipe(chosen, dropout, not train_head, single_step)
         return EagleLearner(made.model, vocabulary, made.parts, recipe).to(made.where)
 
     shape = {"taps": taps, "single": single_step, "train_head": train_head, "dropout": dropout}
-    schedule = {"lr": lr, "rows": rows, "longest": longest, "prompt_weight": prompt_weight}
-    budget = _budget(minutes, steps) | {"evaluations": evaluations, "seed": seed}
-    _train(make, data, run, features, draft_vocab_size, schedule | budget, shape, start,
+    schedule = _schedule(lr, rows, longest, prompt_weight, minutes, steps, evaluations, seed)
+    _train(make, data, run, features, draft_vocab_size, schedule, shape, start,
            target, device, threads)  # fmt: skip
 
 
@@ -155,10 +154,9 @@ def medusa(
         learner = MedusaLearner(made.model, vocabulary, made.parts, heads, layers)
         return learner.to(made.where)
 
-    schedule = {"lr": lr, "rows": rows, "longest": longest, "prompt_weight": prompt_weight}
-    budget = _budget(minutes, steps) | {"evaluations": evaluations, "seed": seed}
+    schedule = _schedule(lr, rows, longest, prompt_weight, minutes, steps, evaluations, seed)
     shape = {"heads": heads, "layers": layers}
-    _train(make, data, run, features, draft_vocab_size, schedule | budget, shape, start,
+    _train(make, data, run, features, draft_vocab_size, schedule, shape, start,
            target, device, threads)  # fmt: skip
 
 
@@ -169,16 +167,29 @@ def add_drafters(app: typer.Typer) -> None:
     app.command("medusa")(medusa)
 
 
-def _budget(minutes: float | None, steps: int | None) -> dict[str, Any]:
+def _schedule(
+    lr: float,
+    rows: int,
+    longest: int,
+    prompt_weight: float,
+    minutes: float | None,
+    steps: int | None,
+    evaluations: int,
+    seed: int,
+) -> dict[str, Any]:
+    """The fields of `training.schedule.Options`."""
     if (minutes is None) == (steps is None):
         raise typer.BadParameter("exactly one of --minutes and --steps is needed")
-    return {"seconds": None if minutes is None else 60 * minutes, "steps": steps}
-
-
-def _numbers(name: str, text: str) -> tuple[int, ...]:
-    from outrider.cli.train import numbers
-
-    return numbers(name, text)
+    return {
+        "lr": lr,
+        "rows": rows,
+        "longest": longest,
+        "prompt_weight": prompt_weight,
+        "seconds": None if minutes is None else 60 * minutes,
+        "steps": steps,
+        "evaluations": evaluations,
+        "seed": seed,
+    }
 
 
 def _train(

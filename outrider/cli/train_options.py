@@ -36,3 +36,15 @@ def target_of(
     parse_device(device)
     resolve(spec, progress)
     return TrainingTarget(spec, device, threads, progress)
+
+
+def numbers(name: str, text: str) -> tuple[int, ...]:
+    """Whole numbers separated by commas.
+
+    Raises:
+        ValueError: they are not.
+    """
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"{name}: {text!r}, limit whole numbers separated by commas") from None

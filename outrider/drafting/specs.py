@@ -19,6 +19,9 @@ NEED_PATH = frozenset({"draft_model"})
 TRAINED = frozenset({"eagle", "medusa"})
 """Without a path these come where the target has a checkpoint of them."""
 
+MODELS = NEED_PATH | TRAINED
+"""Those that run a model of their own."""
+
 CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
 """The checkpoints that were trained for the default target, a folder a method."""
 

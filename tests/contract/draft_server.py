@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import grpc.aio
 import numpy as np
+import pytest
 
 from draft_service.drafters.setup import Vocabulary
 from draft_service.engine import DraftEngine, Limits
@@ -168,3 +169,16 @@ def request(round_: int, base_len: int, new_tokens: Sequence[int] = (), **budget
             budget=draft_pb2.Budget(**fields),  # type: ignore[arg-type]
         )
     )
+
+
+async def status(call: grpc.aio.StreamStreamCall) -> tuple[grpc.StatusCode, str]:
+    """How the stream ends, read to its end."""
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await read_all(call)
+    return error.value.code(), error.value.details() or ""
+
+
+async def read_all(call: grpc.aio.StreamStreamCall) -> None:
+    """Drops what a stream still brings."""
+    while (await call.read()) is not grpc.aio.EOF:
+        pass

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
-from draft_server import VOCAB, Server, open_message, request, serving
+from draft_server import VOCAB, Server, open_message, request, serving, status
 
 from outrider.v1 import draft_pb2
 
@@ -14,18 +14,6 @@ from outrider.v1 import draft_pb2
 async def server() -> AsyncIterator[Server]:
     async with serving() as it:
         yield it
-
-
-async def status(call: grpc.aio.StreamStreamCall) -> tuple[grpc.StatusCode, str]:
-    """How the stream ends, read to its end."""
-    with pytest.raises(grpc.aio.AioRpcError) as error:
-        await _read_all(call)
-    return error.value.code(), error.value.details() or ""
-
-
-async def _read_all(call: grpc.aio.StreamStreamCall) -> None:
-    while (await call.read()) is not grpc.aio.EOF:
-        pass
 
 
 BAD_OPENS = {

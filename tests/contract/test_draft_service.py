@@ -5,7 +5,17 @@ from collections.abc import AsyncIterator
 import grpc
 import numpy as np
 import pytest
-from draft_server import NUMERICS, POISON, VOCAB, Q, Server, open_message, request, serving
+from draft_server import (
+    NUMERICS,
+    POISON,
+    VOCAB,
+    Q,
+    Server,
+    open_message,
+    request,
+    serving,
+    status,
+)
 
 from draft_service.engine import Limits
 from draft_service.session import Drafted, Prefilled, Request
@@ -18,18 +28,6 @@ from outrider.serving.wire_rounds import proposal_from_proto
 async def server() -> AsyncIterator[Server]:
     async with serving() as it:
         yield it
-
-
-async def status(call: grpc.aio.StreamStreamCall) -> tuple[grpc.StatusCode, str]:
-    """How the stream ends, read to its end."""
-    with pytest.raises(grpc.aio.AioRpcError) as error:
-        await _read_all(call)
-    return error.value.code(), error.value.details() or ""
-
-
-async def _read_all(call: grpc.aio.StreamStreamCall) -> None:
-    while (await call.read()) is not grpc.aio.EOF:
-        pass
 
 
 async def test_open_is_answered_by_ready_and_a_request_by_its_proposal(server: Server) -> None:

@@ -13,7 +13,6 @@ from target_server import (
     VOCAB,
     Server,
     SteeredModel,
-    Stream,
     commit,
     free_run,
     greedy,
@@ -25,46 +24,16 @@ from target_server import (
 
 from outrider.serving.channels import connect
 from outrider.serving.wire import support_to_proto
-from outrider.v1 import target_pb2, target_pb2_grpc, types_pb2
+from outrider.v1 import target_pb2_grpc
 from tests.tiny import tiny_model
 
 PROMPT = [int(token) for token in np.random.default_rng(3).integers(0, VOCAB, 150)]
-TAPS = (2, 0, 1)
 
 
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     async with serving(prefill_rows=16) as it:
         yield it
-
-
-@pytest.fixture(scope="module")
-def reference() -> list[torch.Tensor]:
-    """transformers' own hidden states [rows, taps x hidden] of the prompt and the text behind
-    it."""
-    ids = torch.tensor([PROMPT + greedy(PROMPT, 30)])
-    with torch.no_grad():
-        states = tiny_model(vocab=VOCAB)(ids, output_hidden_states=True).hidden_states
-    return torch.cat([states[tap][0] for tap in TAPS], dim=-1)
-
-
-def rows_of(features: types_pb2.Features) -> torch.Tensor:
-    flat = torch.frombuffer(bytearray(features.data), dtype=torch.bfloat16)
-    return flat.view(features.rows, features.width).float()
-
-
-def assert_rows(features: types_pb2.Features, start: int, expected: torch.Tensor) -> None:
-    assert (features.start, features.rows) == (start, expected.shape[0])
-    torch.testing.assert_close(rows_of(features), expected, rtol=0.01, atol=0.01)
-
-
-async def features_before_evidence(
-    stream: Stream,
-) -> tuple[list[types_pb2.Features], target_pb2.Evidence]:
-    parts = []
-    while (reply := await stream.read()).WhichOneof("message") == "features":
-        parts.append(reply.features)
-    return parts, reply.evidence
 
 
 async def test_prefill_in_chunks_answers_with_the_first_token(server: Server) -> None:
