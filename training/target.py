@@ -22,15 +22,17 @@ from training.features import FORWARD_ROWS
 
 @dataclass(frozen=True)
 class TrainingTarget:
-    """A target by its spec, in float32: batches are bound by arithmetic, and nothing is lost.
+    """A target by its spec; each part is loaded when it is first asked for.
 
-    Each part is loaded when it is first asked for.
+    dtype: in which the engine writes texts and states. The layers that are trained, and the heads
+    that teach, are float32.
     """
 
     spec: str
     device: str = "cpu"
     threads: int | None = None
     progress: Progress = silent
+    dtype: str = "auto"
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -74,7 +76,7 @@ class TrainingTarget:
         row = 2 * heads * dim * 4 * text.num_hidden_layers
         return load_model(
             self.spec,
-            dtype="float32",
+            dtype=self.dtype,
             device=self.device,
             threads=self.threads,
             kv_bytes=row * kv_rows,
@@ -89,4 +91,4 @@ class TrainingTarget:
 
     def provenance(self) -> dict[str, Any]:
         """For files that came from this target."""
-        return {"target": asdict(self.facts), "dtype": "float32", "device": self.device}
+        return {"target": asdict(self.facts), "dtype": self.dtype, "device": self.device}

@@ -17,6 +17,7 @@ from outrider.cli.train_drafters import add_drafters
 from outrider.cli.train_options import (
     Data,
     Device,
+    Dtype,
     Features,
     Rows,
     Seed,
@@ -44,6 +45,7 @@ def prompts(
     slots: Annotated[int, typer.Option(min=1, help="Texts at once.")] = 64,
     seed: Seed = 0,
     target: Target = "default",
+    dtype: Dtype = "auto",
     device: Device = "cpu",
     threads: Threads = None,
 ) -> None:
@@ -53,7 +55,7 @@ def prompts(
         from training.self_file import write_self_prompts
 
         with staged() as show:
-            made = target_of(target, device, threads, show)
+            made = target_of(target, device, threads, show, dtype)
             kept = write_self_prompts(
                 made, out_file, tries, SelfPrompts(seed=seed, slots=slots), show
             )
@@ -105,6 +107,7 @@ def make(
     slots: Annotated[int, typer.Option(min=1, help="Texts at once.")] = 64,
     seed: Seed = 0,
     target: Target = "default",
+    dtype: Dtype = "auto",
     device: Device = "cpu",
     threads: Threads = None,
 ) -> None:
@@ -117,7 +120,7 @@ def make(
         sources = [read_source(spec) for spec in given]
         recipe = Recipe(seed, slots, max_tokens, temperature, greedy_share)
         with staged() as show:
-            made = target_of(target, device, threads, show)
+            made = target_of(target, device, threads, show, dtype)
             began: list[float] = []
 
             def tell(counts: Counts, prompts: int) -> None:
@@ -173,8 +176,11 @@ def features(
         str | None, typer.Option(help="Layers, separated by commas. Default: EAGLE's.")
     ] = None,
     folder: Features = None,
-    dtype: Annotated[str, typer.Option(help="float16 or bfloat16.")] = "float16",
+    stored: Annotated[
+        str, typer.Option("--feature-dtype", help="Of the files: float16 or bfloat16.")
+    ] = "float16",
     target: Target = "default",
+    dtype: Dtype = "auto",
     device: Device = "cpu",
     threads: Threads = None,
 ) -> None:
@@ -184,9 +190,9 @@ def features(
         from training.prepare import Preparation, features_of, records_of
 
         with staged() as stages:
-            made = target_of(target, device, threads, stages)
+            made = target_of(target, device, threads, stages, dtype)
             chosen = default_taps(made.facts.layers) if taps is None else numbers("taps", taps)
-            preparation = Preparation(data, folder, feature_dtype=dtype)
+            preparation = Preparation(data, folder, feature_dtype=stored)
             cache = features_of(preparation, made, records_of(data), chosen, stages)
         out().print(f"{cache.folder}: taps {', '.join(map(str, cache.plan.taps))}")
 

@@ -21,21 +21,28 @@ Seed = Annotated[int, typer.Option(help="Same seed, same result.")]
 Target = Annotated[
     str, typer.Option(help="default, a Hugging Face directory, a GGUF file or a hub id.")
 ]
+Dtype = Annotated[
+    str, typer.Option(help="Of the target: auto (as it is served), float32, bfloat16 or int8.")
+]
 Device = Annotated[str, typer.Option(help="cpu or cuda:N.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of the processor.")]
 
 
 def target_of(
-    spec: str, device: str, threads: int | None, progress: Progress = silent
+    spec: str,
+    device: str,
+    threads: int | None,
+    progress: Progress = silent,
+    dtype: str = "auto",
 ) -> TrainingTarget:
     """The target; its device and files are looked for now."""
     from outrider.models.hub import resolve
-    from outrider.models.loading import parse_device
+    from outrider.models.loading import parse_device, parse_dtype
     from training.target import TrainingTarget
 
-    parse_device(device)
+    parse_dtype(dtype, parse_device(device))
     resolve(spec, progress)
-    return TrainingTarget(spec, device, threads, progress)
+    return TrainingTarget(spec, device, threads, progress, dtype)
 
 
 def numbers(name: str, text: str) -> tuple[int, ...]:
