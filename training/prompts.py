@@ -142,7 +142,7 @@ def _entries(path: Path, text: str) -> Iterator[tuple[int, Any]]:
             raise TrainingError(f"{path}: is no JSON list")
         yield from enumerate(entries, start=1)
         return
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # other breaks stand in texts
         if line.strip():
             yield number, _parse(path, number, line) if path.suffix == ".jsonl" else line.strip()
 

@@ -37,6 +37,7 @@ KERNEL_FILES = (
     "models/lean/attention.py",
     "models/lean/lanes.py",
     "models/lean/products.py",
+    "models/lean/rotation.py",
     "models/lean/rows.py",
     "models/lean/tiles.py",
     "models/lean/vector.py",

@@ -5,7 +5,9 @@ a function of its own keys alone: they do not change with the rows beside it, th
 it, or other branches of a tree that lie between its keys.
 
 `pool` is the buffer of `outrider.models.pool` [blocks, elements]; `first` the place of a layer's
-part in it. A row sees the cached rows up to `past` and, of its own tree, the rows of its path.
+part in it. A row sees the cached rows up to `past` and, of its own tree, the rows of its path. The
+rows of a tile go over the keys together, with the query heads that share a key-value head: these
+are the tile's lines, row after row, whose scores lie `length` apart.
 """
 
 from __future__ import annotations
@@ -13,105 +15,9 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from outrider.core.compiled import fused_inline, parallel
-from outrider.models.lean.rows import mean_square
-from outrider.models.lean.tiles import add_all, score, score_two, weigh, widen
-from outrider.models.lean.vector import load, store_row
+from outrider.core.compiled import fused, parallel
+from outrider.models.lean.tiles import add_values, score, weigh
 from outrider.models.pool import BLOCK
-
-
-@fused_inline
-def head_row(source, start, dim, scale, bias, norm, eps, cos, sin, factor, out):
-    """One head of one row: scale and bias of the linear, norm where there is one, rotation."""
-    for i in range(dim):
-        out[i] = np.float32(load(source, start + i) * scale)
-    if bias.shape[0] > 0:
-        for i in range(dim):
-            out[i] += bias[start + i]
-    if norm.shape[0] > 0:
-        inverse = np.float32(1.0) / np.sqrt(mean_square(out[:dim]) + eps)
-        for i in range(dim):
-            out[i] = np.float32(out[i] * inverse) * norm[i]
-    half = dim // 2
-    for i in range(half):
-        low, high = out[i], out[half + i]
-        out[i] = np.float32(low * cos[i] - high * sin[i]) * factor
-        out[half + i] = np.float32(high * cos[i] + low * sin[i]) * factor
-
-
-@parallel
-def rotate_and_write(
-    qkv,
-    scales,
-    bias,
-    query_norm,
-    key_norm,
-    eps,
-    cos,
-    sin,
-    block,
-    place,
-    pool,
-    first,
-    queries,
-    heads,
-):
-    """Rotates the rows' queries and keys, and writes keys and values to the pool.
-
-    qkv [rows, (heads + 2 kv) dim]; scales [rows]; bias [(heads + 2 kv) dim] or [0]; norms [dim] or
-    [0]; cos, sin [rows, dim / 2]; block, place [rows] say where a row is kept; queries [rows,
-    query heads * dim] float32, scaled by dim^-1/2.
-    """
-    dim = 2 * cos.shape[1]
-    kv_heads = (qkv.shape[1] // dim - heads) // 2
-    factor = np.float32(1.0 / np.sqrt(dim))
-    for row in prange(qkv.shape[0]):
-        source, scale = qkv[row], scales[row]
-        for head in range(heads):
-            out = queries[row, head * dim : (head + 1) * dim]
-            head_row(
-                source,
-                head * dim,
-                dim,
-                scale,
-                bias,
-                query_norm,
-                eps,
-                cos[row],
-                sin[row],
-                factor,
-                out,
-            )
-        kept = pool[block[row]]
-        values = np.empty(dim, np.float32)
-        for head in range(kv_heads):
-            start = (heads + head) * dim
-            head_row(
-                source,
-                start,
-                dim,
-                scale,
-                bias,
-                key_norm,
-                eps,
-                cos[row],
-                sin[row],
-                np.float32(1.0),
-                values,
-            )
-            one = np.empty(dim, pool.dtype)
-            store_row(values, one)
-            base = first + head * dim * BLOCK + place[row]
-            for i in range(dim):
-                kept[base + i * BLOCK] = one[i]
-            start = (heads + kv_heads + head) * dim
-            for i in range(dim):
-                values[i] = np.float32(load(source, start + i) * scale)
-            if bias.shape[0] > 0:
-                for i in range(dim):
-                    values[i] += bias[start + i]
-            base = first + kv_heads * dim * BLOCK + (head * BLOCK + place[row]) * dim
-            store_row(values, kept[base : base + dim])
 
 
 @parallel
@@ -125,64 +31,100 @@ def attend(
     segment and the cached rows, `begin` up to `past`, that it sees; path [n]: cached rows behind
     `past` that it sees besides, ascending, from path_start[row] up to path_start[row + 1].
     """
-    for task in prange((tiles.shape[0] - 1) * kv_heads):
-        tile, head = task // kv_heads, task % kv_heads
+    count, groups = tiles.shape[0] - 1, queries.shape[1] // dim // kv_heads
+    view = begin, past, path_start, path
+    for task in prange(count * kv_heads):
+        head, tile = task // count, task % count
         low, high = tiles[tile], tiles[tile + 1]
-        table = tables[segment[low]]
-        groups = queries.shape[1] // dim // kv_heads
-        since, until = begin[low], 0
+        table, lines = tables[segment[low]], (high - low) * groups
+        since, until = _blocks(low, high, view)
+        length = until * BLOCK
+        scores, totals = np.empty(lines * length, np.float32), np.empty(lines, np.float32)
+        own = np.empty(lines * dim, np.float32)
+        for line in range(lines):
+            start = (head * groups + line % groups) * dim
+            for i in range(dim):
+                own[line * dim + i] = queries[low + line // groups, start + i]
+        keys = first + head * dim * BLOCK
+        _score(own, lines, dim, pool, keys, table, since, until, kv_heads, scores, length)
         for row in range(low, high):
-            since, until = min(since, begin[row]), max(until, past[row])
-            if path_start[row + 1] > path_start[row]:
-                until = max(until, path[path_start[row + 1] - 1] + 1)
-        blocks = (until + BLOCK - 1) // BLOCK
-        length = blocks * BLOCK
-        scores = np.empty((high - low) * groups * length, np.float32)
-        totals = np.zeros((high - low) * groups, np.float32)
-        sums = np.zeros((high - low) * groups * dim, np.float32)
-        tile = np.empty(BLOCK * dim, np.float32)
-        for index in range(since // BLOCK, blocks):
-            widen(pool[table[index]], first + head * dim * BLOCK, tile)
-            for row in range(low, high):
-                if index * BLOCK < past[row] or path_start[row + 1] > path_start[row]:
-                    start, at = head * groups * dim, (row - low) * groups * length + index * BLOCK
-                    for _ in range(groups // 2):
-                        score_two(queries[row], start, dim, tile, scores, at, length)
-                        start, at = start + 2 * dim, at + 2 * length
-                    if groups % 2:
-                        score(queries[row], start, dim, tile, scores, at)
+            _weigh(row, (row - low) * groups, groups, view, scores, length, totals)
+        values = keys + kv_heads * dim * BLOCK
+        sums = np.zeros(lines * dim, np.float32)
+        _sum(scores, length, low, high, groups, view, pool, values, table, since, until, dim, sums)
+        for line in range(lines):
+            inverse = np.float32(1.0) / totals[line]
+            start = (head * groups + line % groups) * dim
+            for i in range(dim):
+                out[low + line // groups, start + i] = sums[line * dim + i] * inverse
+
+
+@fused
+def _blocks(low, high, view):
+    """Blocks that rows low to high see: the first, and the one behind the last."""
+    begin, past, path_start, path = view
+    since, until = begin[low], 0
+    for row in range(low, high):
+        since, until = min(since, begin[row]), max(until, past[row])
+        if path_start[row + 1] > path_start[row]:
+            until = max(until, path[path_start[row + 1] - 1] + 1)
+    return since // BLOCK, (until + BLOCK - 1) // BLOCK
+
+
+@fused
+def _score(queries, lines, dim, pool, first, table, since, until, kv_heads, scores, length):
+    """Scores of a tile's lines with the keys of blocks since to until."""
+    for index in range(since, until):
+        ahead = kv_heads * dim * BLOCK  # from the last keys to values
+        if index + 1 < until:
+            ahead = (table[index + 1] - table[index]) * pool.shape[1]
+        kept, at = pool[table[index]], index * BLOCK
+        score(queries, dim, kept, first, ahead, scores, at, length, lines)
+
+
+@fused
+def _weigh(row, line, groups, view, scores, length, totals):
+    """Scores of a row's lines become weights, those of its path moved behind the others; totals
+    [lines] are their sums."""
+    begin, past, path_start, path = view
+    extra = path_start[row + 1] - path_start[row]
+    for at in range(line, line + groups):
+        own = scores[at * length : (at + 1) * length]
+        for i in range(extra):
+            own[past[row] + i] = own[path[path_start[row] + i]]
+        totals[at] = weigh(own[begin[row] : past[row] + extra])
+
+
+@fused
+def _sum(scores, length, low, high, groups, view, pool, first, table, since, until, dim, sums):
+    """Adds the values of blocks since to until, weighed, to a tile's sums [lines * dim]."""
+    begin, past, path_start, path = view
+    for index in range(since, until):
+        kept, start, ahead = pool[table[index]], index * BLOCK, 0
+        if index + 1 < until:
+            ahead = (table[index + 1] - table[index]) * pool.shape[1]
+        alike = True
+        for row in range(low + 1, high):
+            alike = alike and begin[row] == begin[low]
+            alike = alike and min(past[row], start + BLOCK) == min(past[low], start + BLOCK)
+        row = low
+        while row < high:
+            together = high - row if alike else 1
+            from_ = max(begin[row], start)
+            count, line = min(past[row], start + BLOCK) - from_, (row - low) * groups
+            if count > 0:
+                add_values(
+                    *(scores, line * length + from_, length, together * groups),
+                    *(kept, first + (from_ - start) * dim, ahead, count, dim, sums, line * dim),
+                )
+            row += together
         for row in range(low, high):
-            extra = path_start[row + 1] - path_start[row]
-            for group in range(groups):
-                line = (row - low) * groups + group
-                own = scores[line * length : (line + 1) * length]
-                for i in range(extra):
-                    own[past[row] + i] = own[path[path_start[row] + i]]
-                weigh(own[begin[row] : past[row] + extra])
-        values_first = first + (kv_heads * dim + head * dim) * BLOCK
-        for index in range(since // BLOCK, blocks):
-            widen(pool[table[index]], values_first, tile)
-            for row in range(low, high):
-                from_ = max(begin[row] - index * BLOCK, 0)
-                count = min(past[row] - index * BLOCK, BLOCK) - from_
-                at = (row - low) * groups * length
-                if count > 0:
-                    key = at + index * BLOCK + from_
-                    add_all(
-                        *(scores, key, length, groups, tile, from_, count, dim),
-                        *(sums, totals, (row - low) * groups),
+            line = (row - low) * groups
+            for i in range(path_start[row], path_start[row + 1]):
+                place = path[i] - start
+                if 0 <= place < BLOCK:
+                    key = past[row] + i - path_start[row]
+                    add_values(
+                        *(scores, line * length + key, length, groups),
+                        *(kept, first + place * dim, ahead, 1, dim, sums, line * dim),
                     )
-                for i in range(path_start[row], path_start[row + 1]):
-                    place = path[i] - index * BLOCK
-                    if 0 <= place < BLOCK:
-                        key = at + past[row] + i - path_start[row]
-                        add_all(
-                            *(scores, key, length, groups, tile, place, 1, dim),
-                            *(sums, totals, (row - low) * groups),
-                        )
-        for row in range(low, high):
-            for group in range(groups):
-                line = (row - low) * groups + group
-                inverse = np.float32(1.0) / totals[line]
-                for i in range(dim):
-                    out[row, (head * groups + group) * dim + i] = sums[line * dim + i] * inverse

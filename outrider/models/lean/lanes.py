@@ -17,6 +17,9 @@ from numba.extending import intrinsic, models, register_model
 WIDTH = 16
 _FLOATS = ir.VectorType(ir.FloatType(), WIDTH)
 _INTS = ir.VectorType(ir.IntType(32), WIDTH)
+LINE = 64
+_BYTE = ir.IntType(8)
+_ZERO = ir.Constant(_FLOATS, [0.0] * WIDTH)
 
 
 class _Lanes(types.Type):
@@ -33,24 +36,12 @@ class _LanesModel(models.PrimitiveModel):
         super().__init__(manager, type_, _FLOATS)
 
 
-def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, lane: Any) -> Any:
-    data = context.make_array(array_type)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), ir.PointerType(lane))
-
-
 @intrinsic
 def load_lanes(typingctx: Any, array: Any, index: Any) -> Any:
-    """Elements index to index + 16 of a contiguous float32 or bfloat16 (as uint16) array."""
+    """Elements index to index + 16 of a contiguous float32 array."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        if array.dtype == types.float32:
-            pointer = _pointer(context, builder, array, args[0], args[1], _FLOATS)
-            return builder.load(pointer, align=4)
-        halves = ir.VectorType(ir.IntType(16), WIDTH)
-        pointer = _pointer(context, builder, array, args[0], args[1], halves)
-        wide = builder.zext(builder.load(pointer, align=2), _INTS)
-        shift = ir.Constant(_INTS, [16] * WIDTH)
-        return builder.bitcast(builder.shl(wide, shift), _FLOATS)
+        return _load(builder, context.make_array(array)(context, builder, args[0]).data, args[1])
 
     return LANES(array, types.intp), codegen
 
@@ -60,37 +51,169 @@ def store_lanes(typingctx: Any, array: Any, index: Any, lanes: Any) -> Any:
     """Writes 16 elements of a contiguous float32 array, from `index` on."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = _pointer(context, builder, array, args[0], args[1], _FLOATS)
-        builder.store(args[2], pointer, align=4)
+        data = context.make_array(array)(context, builder, args[0]).data
+        builder.store(args[2], _at(builder, data, args[1], 0, _FLOATS), align=4)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, LANES), codegen
 
 
 @intrinsic
-def zero_lanes(typingctx: Any) -> Any:
-    """Sixteen zeros."""
+def add_lanes(typingctx: Any, one: Any, other: Any) -> Any:
+    """one + other."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return ir.Constant(_FLOATS, [0.0] * WIDTH)
+        return builder.fadd(*args)
 
-    return LANES(), codegen
+    return LANES(LANES, LANES), codegen
 
 
 @intrinsic
-def add_product(typingctx: Any, factor: Any, lanes: Any, total: Any) -> Any:
-    """total + factor * lanes, rounded once; factor is a float32."""
+def max_lanes(typingctx: Any, one: Any, other: Any) -> Any:
+    """The greater of each pair of lanes, none of them NaN."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        one = builder.insert_element(
-            ir.Constant(_FLOATS, ir.Undefined), args[0], ir.Constant(ir.IntType(32), 0)
-        )
-        mask = ir.Constant(_INTS, [0] * WIDTH)
-        spread = builder.shuffle_vector(one, ir.Constant(_FLOATS, ir.Undefined), mask)
-        module = builder.module
-        fma = cgutils.get_or_insert_function(
-            module, ir.FunctionType(_FLOATS, [_FLOATS] * 3), "llvm.fma.v16f32"
-        )
-        return builder.call(fma, [spread, args[1], args[2]])
+        return builder.select(builder.fcmp_ordered(">", *args), *args)
 
-    return LANES(types.float32, LANES, LANES), codegen
+    return LANES(LANES, LANES), codegen
+
+
+COUNTS = 6, 3, 2, 1
+"""Lines that `add_products` takes at once."""
+
+
+@intrinsic
+def add_products(
+    typingctx: Any,
+    left: Any,
+    at: Any,
+    apart: Any,
+    right: Any,
+    first: Any,
+    step: Any,
+    steps: Any,
+    ahead: Any,
+    out: Any,
+    to: Any,
+    out_apart: Any,
+    lines: Any,
+    vectors: Any,
+    fresh: Any,
+) -> Any:
+    """out[to + l out_apart + c] += sum over i of left[at + l apart + i] right[first + i step + c].
+
+    For l < lines, one of `COUNTS`, and c < 16 vectors, a literal. The sums stay in registers from
+    the first i to the last of `steps`. `fresh`, a literal too: they begin with 0 and not with what
+    is in `out`. left and out are contiguous float32 arrays, right such a one or bfloat16 as uint16.
+    What lies `ahead` elements behind the elements of right that are read is fetched meanwhile.
+    """
+    if not all(isinstance(value, types.IntegerLiteral) for value in (vectors, fresh)):
+        return None
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        arrays = {
+            index: context.make_array(kind)(context, builder, args[index]).data
+            for index, kind in ((0, left), (3, right), (8, out))
+        }
+        wanted = args[11]
+        for count in COUNTS:
+            here = builder.icmp_signed("==", wanted, ir.Constant(wanted.type, count))
+            with builder.if_then(here):
+                _products(builder, arrays, args, count, vectors.literal_value, fresh.literal_value)
+        return context.get_dummy_value()
+
+    ints = [types.intp] * 2
+    literals = [types.literal(value.literal_value) for value in (vectors, fresh)]
+    signature = types.void(left, *ints, right, *ints, *ints, out, *ints, types.intp, *literals)
+    return signature, codegen
+
+
+def _products(builder: Any, arrays: Any, args: Any, count: int, width: int, fresh: int) -> None:
+    """`add_products` for one number of lines; arrays are pointers by their argument's place."""
+    at, apart, first, step, steps, ahead, to, out_apart = (
+        args[i] for i in (1, 2, 4, 5, 6, 7, 9, 10)
+    )
+    index = at.type
+    starts, places = [], []
+    for line in range(count):
+        along = ir.Constant(index, line)
+        starts.append(builder.add(at, builder.mul(apart, along)))
+        place = builder.add(to, builder.mul(out_apart, along))
+        places += [_at(builder, arrays[8], place, vector, _FLOATS) for vector in range(width)]
+    old = [_ZERO if fresh else builder.load(place, align=4) for place in places]
+
+    entry = builder.block
+    body, end = builder.append_basic_block("steps"), builder.append_basic_block("summed")
+    some = builder.icmp_signed(">", steps, ir.Constant(index, 0))
+    builder.cbranch(some, body, end)
+    builder.position_at_end(body)
+    i = builder.phi(index)
+    totals = [builder.phi(_FLOATS) for _ in places]
+    row = builder.add(first, builder.mul(i, step))
+    values = [_load(builder, arrays[3], row, vector) for vector in range(width)]
+    for at_byte in range(0, width * WIDTH * _bytes(arrays[3]), LINE):
+        there = builder.add(row, ahead)
+        there = builder.add(there, ir.Constant(index, at_byte // _bytes(arrays[3])))
+        _fetch(builder, builder.gep(arrays[3], [there]))
+    new = []
+    for line, start in enumerate(starts):
+        factor = builder.load(builder.gep(arrays[0], [builder.add(start, i)]), align=4)
+        spread = _spread(builder, factor)
+        pairs = zip(values, totals[line * width : (line + 1) * width], strict=True)
+        new += [_fused(builder, spread, value, total) for value, total in pairs]
+    following = builder.add(i, ir.Constant(index, 1))
+    i.add_incoming(ir.Constant(index, 0), entry)
+    i.add_incoming(following, body)
+    for total, before, after in zip(totals, old, new, strict=True):
+        total.add_incoming(before, entry)
+        total.add_incoming(after, body)
+    builder.cbranch(builder.icmp_signed("<", following, steps), body, end)
+
+    builder.position_at_end(end)
+    sums = [builder.phi(_FLOATS) for _ in places]
+    for total, before, after in zip(sums, old, new, strict=True):
+        total.add_incoming(before, entry)
+        total.add_incoming(after, body)
+    for place, total in zip(places, sums, strict=True):
+        builder.store(total, place, align=4)
+
+
+def _at(builder: Any, data: Any, index: Any, vector: int, kind: Any) -> Any:
+    """The vector that lies `vector` vectors behind an element."""
+    index = builder.add(index, ir.Constant(index.type, WIDTH * vector))
+    return builder.bitcast(builder.gep(data, [index]), ir.PointerType(kind))
+
+
+def _load(builder: Any, data: Any, index: Any, vector: int = 0) -> Any:
+    """16 elements, float32 or bfloat16, as float32."""
+    if data.type.pointee == ir.FloatType():
+        return builder.load(_at(builder, data, index, vector, _FLOATS), align=4)
+    halves = ir.VectorType(ir.IntType(16), WIDTH)
+    narrow = builder.load(_at(builder, data, index, vector, halves), align=2)
+    shift = ir.Constant(_INTS, [16] * WIDTH)
+    return builder.bitcast(builder.shl(builder.zext(narrow, _INTS), shift), _FLOATS)
+
+
+def _bytes(data: Any) -> int:
+    return 4 if data.type.pointee == ir.FloatType() else 2
+
+
+def _fetch(builder: Any, pointer: Any) -> None:
+    """Asks for the cache line at a pointer, which may be any."""
+    kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), *[ir.IntType(32)] * 3])
+    ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    read, near, data = (ir.Constant(ir.IntType(32), value) for value in (0, 2, 1))
+    builder.call(ask, [builder.bitcast(pointer, _BYTE.as_pointer()), read, near, data])
+
+
+def _spread(builder: Any, factor: Any) -> Any:
+    """A float32 in every lane."""
+    one = builder.insert_element(_FLOATS(ir.Undefined), factor, ir.Constant(ir.IntType(32), 0))
+    return builder.shuffle_vector(one, _FLOATS(ir.Undefined), ir.Constant(_INTS, [0] * WIDTH))
+
+
+def _fused(builder: Any, factor: Any, lanes: Any, total: Any) -> Any:
+    """total + factor * lanes, rounded once."""
+    kind = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
+    fma = cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32")
+    return builder.call(fma, [factor, lanes, total])

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.models.lean.attention import attend, rotate_and_write
+from outrider.models.lean.attention import attend
 from outrider.models.lean.linear import Array, Linear, Wide
 from outrider.models.lean.plan import Plan
+from outrider.models.lean.rotation import rotate_and_write
 from outrider.models.lean.rows import add_norm, gated, store_rows
 
 

@@ -16,7 +16,7 @@ from outrider.models.tree import depths_of, is_chain
 
 Index = npt.NDArray[np.int64]
 TILE = 4
-"""Rows of a segment that go over the keys together."""
+"""Most rows of a segment that go over the keys together."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,8 @@ def assemble(parts: Sequence[Part]) -> Plan:
     tiles = [0]
     for part in parts:
         rows = len(part.slots)
-        tiles += [tiles[-1] + end for end in [*range(TILE, rows, TILE), rows]]
+        count = -(-rows // TILE)
+        tiles += [tiles[-1] + rows * part // count for part in range(1, count + 1)]
     slot = np.concatenate([part.slots for part in parts])
     owner = np.repeat(np.arange(len(parts)), [len(part.slots) for part in parts])
     paths = [path for part in parts for path in part.paths]

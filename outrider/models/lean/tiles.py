@@ -1,105 +1,101 @@
-"""One block of keys or values against one row's heads: sums that stay in registers."""
+"""Lines of one tile against keys or values: sums that stay in registers, and softmax's weights."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from outrider.core.compiled import fused
-from outrider.models.lean.lanes import WIDTH, add_product, load_lanes, store_lanes, zero_lanes
+from outrider.models.lean.lanes import (
+    COUNTS,
+    WIDTH,
+    add_lanes,
+    add_products,
+    load_lanes,
+    max_lanes,
+    store_lanes,
+)
 from outrider.models.lean.vector import exponential
 from outrider.models.pool import BLOCK
 
-
-@fused
-def widen(kept, start, out):
-    """A block's keys or values of one head as float32, in their order."""
-    for i in range(0, out.size, WIDTH):
-        store_lanes(out, i, load_lanes(kept, start + i))
+VECTORS = BLOCK // WIDTH
 
 
 @fused
-def score(queries, start, dim, keys, scores, at):
-    """scores[at : at + BLOCK] = queries[start : start + dim] times keys [dim * BLOCK], dimension by
-    dimension."""
-    a, b, c, d = zero_lanes(), zero_lanes(), zero_lanes(), zero_lanes()
-    for i in range(dim):
-        query, key = queries[start + i], i * BLOCK
-        a = add_product(query, load_lanes(keys, key), a)
-        b = add_product(query, load_lanes(keys, key + WIDTH), b)
-        c = add_product(query, load_lanes(keys, key + 2 * WIDTH), c)
-        d = add_product(query, load_lanes(keys, key + 3 * WIDTH), d)
-    _store_four(scores, at, a, b, c, d)
+def score(queries, dim, kept, first, ahead, scores, to, apart, lines):
+    """scores[to + l apart :][:BLOCK] = query l times a block's keys, dimension by dimension.
 
-
-@fused
-def score_two(queries, start, dim, keys, scores, at, apart):
-    """`score` for two heads that share their keys; their scores lie `apart`."""
-    a, b, c, d = zero_lanes(), zero_lanes(), zero_lanes(), zero_lanes()
-    e, f, g, h = zero_lanes(), zero_lanes(), zero_lanes(), zero_lanes()
-    for i in range(dim):
-        one, two, key = queries[start + i], queries[start + dim + i], i * BLOCK
-        p, q = load_lanes(keys, key), load_lanes(keys, key + WIDTH)
-        r, s = load_lanes(keys, key + 2 * WIDTH), load_lanes(keys, key + 3 * WIDTH)
-        a, e = add_product(one, p, a), add_product(two, p, e)
-        b, f = add_product(one, q, b), add_product(two, q, f)
-        c, g = add_product(one, r, c), add_product(two, r, g)
-        d, h = add_product(one, s, d), add_product(two, s, h)
-    _store_four(scores, at, a, b, c, d)
-    _store_four(scores, at + apart, e, f, g, h)
+    Queries are [lines, dim], keys [dim, BLOCK] lie in `kept` from `first` on, and what is read next
+    `ahead` behind these.
+    """
+    line = 0
+    while line < lines:
+        count = _at_once(lines - line)
+        a, t = line * dim, to + line * apart
+        add_products(
+            queries, a, dim, kept, first, BLOCK, dim, ahead, scores, t, apart, count, VECTORS, 1
+        )
+        line += count
 
 
 @fused
 def weigh(scores):
-    """Scores [n] become exp(score - greatest)."""
+    """Scores [n] become exp(score - greatest); returns their sum, added in 16 lanes."""
+    size = scores.shape[0]
+    whole = size // WIDTH * WIDTH
     greatest = scores[0]
-    for i in range(scores.shape[0]):
+    lanes = np.empty(WIDTH, np.float32)
+    if whole:
+        most = load_lanes(scores, 0)
+        for i in range(WIDTH, whole, WIDTH):
+            most = max_lanes(most, load_lanes(scores, i))
+        store_lanes(lanes, 0, most)
+        for i in range(WIDTH):
+            greatest = max(greatest, lanes[i])
+    for i in range(whole, size):
         greatest = max(greatest, scores[i])
-    for i in range(scores.shape[0]):
+    for i in range(size):
         scores[i] = exponential(np.float32(scores[i] - greatest))
+    total = np.float32(0.0)
+    if whole:
+        sums = load_lanes(scores, 0)
+        for i in range(WIDTH, whole, WIDTH):
+            sums = add_lanes(sums, load_lanes(scores, i))
+        store_lanes(lanes, 0, sums)
+        for i in range(WIDTH):
+            total += lanes[i]
+    for i in range(whole, size):
+        total += scores[i]
+    return total
 
 
 @fused
-def add_all(weights, at, apart, groups, values, first, count, dim, sums, totals, line):
-    """For each head that shares the values [BLOCK * dim]: sums[line * dim :] += weights[at : at +
-    count] times the values from key `first` on, key by key, and totals[line] += the weights. The
-    heads' weights lie `apart`."""
-    for group in range(groups):
-        start = (line + group) * dim
-        total = totals[line + group]
+def add_values(weights, at, apart, lines, kept, first, ahead, count, dim, sums, to):
+    """sums[to + l dim :][:dim] += weights[at + l apart :][:count] times the values [count, dim]
+    that lie in `kept` from `first` on, key by key; what is read next lies `ahead` behind these."""
+    line = 0
+    while line < lines:
+        step = _at_once(lines - line)
+        w, t = at + line * apart, to + line * dim
         column = 0
-        while column + 4 * WIDTH <= dim:
-            to = start + column
-            a, b = load_lanes(sums, to), load_lanes(sums, to + WIDTH)
-            c, d = load_lanes(sums, to + 2 * WIDTH), load_lanes(sums, to + 3 * WIDTH)
-            whole = np.float32(0.0) if column else total
-            for i in range(count):
-                weight, value = weights[at + i], (first + i) * dim + column
-                whole += weight
-                a = add_product(weight, load_lanes(values, value), a)
-                b = add_product(weight, load_lanes(values, value + WIDTH), b)
-                c = add_product(weight, load_lanes(values, value + 2 * WIDTH), c)
-                d = add_product(weight, load_lanes(values, value + 3 * WIDTH), d)
-            if column == 0:
-                totals[line + group] = whole
-            _store_four(sums, to, a, b, c, d)
-            column += 4 * WIDTH
         while column < dim:
-            a = load_lanes(sums, start + column)
-            whole = total
-            for i in range(count):
-                weight = weights[at + i]
-                whole += weight
-                a = add_product(weight, load_lanes(values, (first + i) * dim + column), a)
-            if column == 0:
-                totals[line + group] = whole
-            store_lanes(sums, start + column, a)
-            column += WIDTH
-        at += apart
+            v, s = first + column, t + column
+            if column + 4 * WIDTH <= dim:
+                add_products(
+                    weights, w, apart, kept, v, dim, count, ahead, sums, s, dim, step, 4, 0
+                )
+                column += 4 * WIDTH
+            else:
+                add_products(
+                    weights, w, apart, kept, v, dim, count, ahead, sums, s, dim, step, 1, 0
+                )
+                column += WIDTH
+        line += step
 
 
 @fused
-def _store_four(out, at, a, b, c, d):
-    store_lanes(out, at, a)
-    store_lanes(out, at + WIDTH, b)
-    store_lanes(out, at + 2 * WIDTH, c)
-    store_lanes(out, at + 3 * WIDTH, d)
+def _at_once(lines):
+    """The greatest of COUNTS that is not above `lines`."""
+    for count in COUNTS:
+        if count <= lines:
+            return count
+    return 1

@@ -38,6 +38,11 @@ def test_lines_lists_and_objects_are_read(tmp_path: Path) -> None:
     assert texts(tmp_path / "x.txt", "one\n\n two \n") == ["one", "two"]
 
 
+def test_breaks_within_a_text_do_not_end_its_line(tmp_path: Path) -> None:
+    content = '{"prompt": "a\u2028b\x85c"}\n{"prompt": "d"}'
+    assert texts(tmp_path / "x.jsonl", content) == ["a\u2028b\x85c", "d"]
+
+
 def test_a_field_can_be_named(tmp_path: Path) -> None:
     content = '{"prompt": "a", "other": "b"}'
     assert texts(tmp_path / "x.jsonl", content, ":other") == ["b"]
