@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from orchestrator.company import Company, Times, settle
+from orchestrator.company import ALONE, Company, Times, search
 from orchestrator.controller import choose
 from orchestrator.costs import Mean
 from orchestrator.knowledge import DraftCosts, TargetCosts
@@ -24,7 +24,6 @@ SHADOW_AFTER = 16  # tokens of a free run before its first shadow draft; then ha
 STALE_S = 0.3  # a changed load calls for a new measure of the drafter after this long
 PATIENCE = 8.0  # proposals are waited for so many times as long as 95 of 100 of them took
 LEAST_PATIENCE_S = 0.25
-COMPANY_EVERY = 16  # passes of all sessions between two looks at what they do together
 
 
 class AdaptiveDepth:
@@ -223,16 +222,23 @@ class AdaptiveDepth:
         if load.rows and forward_us > 0:
             self._target.verify.learn(load.rows, forward_us)
         self._target.load = load
-        self._drafter.company_due -= 1
 
     def _company(self, times: Times) -> Company:
-        """Whom the session meets; found for all sessions of this drafter, every so many passes."""
+        """Whom the session meets: found for all sessions of this drafter, a depth a decision."""
         drafter, sessions = self._drafter, self._target.load.sessions
-        if drafter.company_due <= 0 or sessions != drafter.company_sessions:
-            drafter.company_due, drafter.company_sessions = COMPANY_EVERY, sessions
+        if sessions <= 1:
+            return ALONE
+        if drafter.search is None or sessions != drafter.searched_sessions:
             fill = drafter.fill.value if drafter.fill.count else 1.0
-            curve = survival(drafter.counts.rates(self._bounds.most))
-            drafter.company = settle(
-                sessions, self._target.batch, curve, replace(times, fill=fill), self._target.verify
+            drafter.searched_sessions = sessions
+            drafter.search = search(
+                sessions,
+                self._target.batch,
+                survival(drafter.counts.rates(self._bounds.most)),
+                replace(times, fill=fill),
+                self._target.verify,
             )
+        found = next(drafter.search)
+        if found is not None:
+            drafter.company, drafter.search = found, None
         return drafter.company

@@ -3,7 +3,7 @@ by method and class. A new session starts from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.company import ALONE, Company
@@ -28,8 +28,8 @@ class TargetCosts:
 
 @dataclass
 class DraftCosts:
-    """The same of one drafter. counts: trials of all sessions; company: what
-    they do together."""
+    """The same of one drafter. counts: trials of all sessions; company: what they do together, and
+    search: for what it is to be next, under way among so many of them."""
 
     line: Line = field(default_factory=Line)
     wire: Mean = field(default_factory=Mean)
@@ -38,8 +38,8 @@ class DraftCosts:
     counts: Counts = field(default_factory=Counts)
     fill: Mean = field(default_factory=Mean)
     company: Company = ALONE
-    company_due: int = 0
-    company_sessions: int = 0
+    search: Iterator[Company | None] | None = None
+    searched_sessions: int = 0
     measured_at: float = 0.0
     measured_sessions: int = 0
 
