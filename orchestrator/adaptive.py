@@ -21,7 +21,11 @@ LEAST_AGING = 0.0025
 SAVED = 0.005  # share of the tokens of free runs that may be spent on rounds to learn from
 MOST_SAVED = 4.0
 SHADOW_AFTER = 16  # tokens of a free run before its first shadow draft; then half as many more
+SHADOW_SELDOM = 96  # but no more than so many, and than these where rounds all but pay
+SHADOW_OFTEN = 32
+CLOSE = 0.95
 STALE_S = 0.3  # a changed load calls for a new measure of the drafter after this long
+COMPANY_DECAY = 0.99
 PATIENCE = 8.0  # proposals are waited for so many times as long as 95 of 100 of them took
 LEAST_PATIENCE_S = 0.25
 
@@ -70,6 +74,7 @@ class AdaptiveDepth:
         self._asked = False  # whether the loop has asked since the last tokens
         self._aging = AGING
         self._shadow_in = self._shadow_gap = SHADOW_AFTER
+        self._gain = 1.0  # of rounds, as the last choice saw it
         self._asks = False  # a round seems to pay; a shadow draft should say so first
         self._confirmed = False
 
@@ -82,6 +87,7 @@ class AdaptiveDepth:
         if self._leaving is not None:  # the run was halted for this round
             bounds = replace(bounds, least=max(1, bounds.least))
         choice = choose(self.state(), bounds, remaining)
+        self._gain = choice.gain
         if self._leaving is not None and choice.depth:
             choice = replace(choice, reason=self._leaving.reason)
         elif self._running and choice.depth:
@@ -192,7 +198,8 @@ class AdaptiveDepth:
             return None
         self._asks = False
         depth = min(max(2, self._bounds.recommended), self._bounds.most, remaining - 1)
-        self._shadow_gap += self._shadow_gap // 2
+        most = SHADOW_OFTEN if self._gain > CLOSE else SHADOW_SELDOM
+        self._shadow_gap = min(most, self._shadow_gap + self._shadow_gap // 2)
         self._shadow_in = self._shadow_gap
         return self._for(depth, depth)
 
@@ -203,11 +210,14 @@ class AdaptiveDepth:
         self.drafted(budget, proposal, waited_s)
         self._confirmed = True
         if self._shadows and proposal is not None and compared:
-            self._book(min(compared, budget.depth), kept)
+            asked = min(compared, budget.depth)
+            if kept > 1.0 + sum(self._survival.curve()[:asked]):  # better than was thought
+                self._shadow_in = self._shadow_gap = SHADOW_AFTER
+            self._book(asked, kept)
 
     def _book(self, asked: int, kept: int) -> None:
         self._survival.book(asked, kept)
-        self._drafter.counts.add(asked, kept, 0.995)
+        self._drafter.counts.add(asked, kept, COMPANY_DECAY)
         self._shared(asked, kept)
 
     def _for(self, depth: int, nodes: int) -> Budget | None:
@@ -222,6 +232,7 @@ class AdaptiveDepth:
         if load.rows and forward_us > 0:
             self._target.verify.learn(load.rows, forward_us)
         self._target.load = load
+        self._target.full.add(float(load.left_out > 0))
 
     def _company(self, times: Times) -> Company:
         """Whom the session meets: found for all sessions of this drafter, a depth a decision."""
@@ -241,4 +252,6 @@ class AdaptiveDepth:
         found = next(drafter.search)
         if found is not None:
             drafter.company, drafter.search = found, None
+        if self._target.full.value > 0.5 and not drafter.company.full:
+            return replace(drafter.company, full=True)  # whatever the model says
         return drafter.company

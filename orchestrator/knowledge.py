@@ -23,6 +23,7 @@ class TargetCosts:
     wire: Mean = field(default_factory=Mean)
     gap: Mean = field(default_factory=Mean)
     load: Load = field(default_factory=Load)
+    full: Mean = field(default_factory=Mean)  # share of the steps that left somebody out
     batch: int = 1 << 30  # most sessions in a step
 
 
