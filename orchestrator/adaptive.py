@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from orchestrator.company import ALONE, Company, Times, search
+from orchestrator.company import Times
 from orchestrator.controller import choose
 from orchestrator.costs import Mean
 from orchestrator.knowledge import DraftCosts, TargetCosts
 from orchestrator.peers import RunTokens
 from orchestrator.state import Bounds, Choice, Reason, State
-from orchestrator.survival import Survival, survival
+from orchestrator.survival import Survival
 from outrider.core.round import Budget, Evidence, Load, Proposal
 from outrider.core.tree import TokenTree
 
@@ -20,6 +20,7 @@ AGING = 0.01  # share of its weight that a token of a free run takes from what r
 LEAST_AGING = 0.0025
 SAVED = 0.005  # share of the tokens of free runs that may be spent on rounds to learn from
 MOST_SAVED = 4.0
+PROBES = 4  # rounds in a row, where trees are whole: the first ones only find what to draft
 SHADOW_AFTER = 16  # tokens of a free run before its first shadow draft; then half as many more
 SHADOW_SELDOM = 96  # but no more than so many, and than these where rounds all but pay
 SHADOW_OFTEN = 32
@@ -39,7 +40,7 @@ class AdaptiveDepth:
         told: hears of every choice.
         shadows: whether agreement with the text of a free run is acceptance: not where children
             are drawn (a draw that differs from the target's may still be accepted), nor where
-            features come only behind the run. Without it, rare rounds are spent on learning.
+            the drafter needs what only rounds bring. Without it, rare rounds are spent on learning.
     """
 
     def __init__(
@@ -69,6 +70,8 @@ class AdaptiveDepth:
         self._running = False
         self._leaving: Choice | None = None
         self._allowance = 0.0
+        self._probes = PROBES if bounds.whole else 1
+        self._probing = 0  # rounds that are still to come of those only to learn from
         self._behind = 0  # tokens of the run that the drafter has not seen
         self._late = False
         self._asked = False  # whether the loop has asked since the last tokens
@@ -84,18 +87,21 @@ class AdaptiveDepth:
         """The next round's budget; None for K=0."""
         self._asked = True
         bounds = self._bounds
-        if self._leaving is not None:  # the run was halted for this round
+        if self._leaving is not None or self._probing:  # the run was halted for this round
             bounds = replace(bounds, least=max(1, bounds.least))
         choice = choose(self.state(), bounds, remaining)
         self._gain = choice.gain
         if self._leaving is not None and choice.depth:
             choice = replace(choice, reason=self._leaving.reason)
+        elif self._probing and choice.depth:
+            choice = replace(choice, reason=Reason.PROBE)
         elif self._running and choice.depth:
             if self._shadows and not self._confirmed:
                 self._asks = True
                 choice = replace(choice, depth=0, nodes=0, reason=Reason.HELD)
             else:
                 self._leaving = choice
+                self._probing = self._probes if choice.reason is Reason.PROBE else 0
         elif self._running and self._confirmed:  # the shadow draft said no: ask less often
             self._confirmed, self._aging = False, max(LEAST_AGING, self._aging / 2)
         self._told(choice)
@@ -117,11 +123,12 @@ class AdaptiveDepth:
             curve=self._survival.curve(),
             verify=target.verify,
             times=times,
-            company=self._company(times),
+            company=drafter.meet(target, times, self._bounds.most),
             sibling=self._caught / (self._caught + self._missed),
             running=self._running,
             change_us=target.wire.value + target.verify(1.0) + (step if self._behind else 0.0),
             allowance=self._allowance,
+            probes=self._probes,
         )
 
     # The loop's Witness
@@ -155,6 +162,7 @@ class AdaptiveDepth:
     ) -> None:
         """The walk kept these nodes of the tree that `method` drafted for `budget`."""
         self._running, self._leaving, self._allowance = False, None, 0.0
+        self._probing = max(0, self._probing - 1)
         self._confirmed, self._aging = False, AGING
         self._shadow_in = self._shadow_gap = SHADOW_AFTER
         spine = 0
@@ -167,7 +175,7 @@ class AdaptiveDepth:
             hit = spine < len(accepted)
             self._caught, self._missed = self._caught * 0.98 + hit, self._missed * 0.98 + (not hit)
         if not self._late:  # what came too late says nothing of acceptance
-            self._book(budget.depth, spine)
+            self._book(budget.depth, len(accepted) if self._bounds.whole else spine)
 
     def ran(self, run: RunTokens, waited_s: float) -> None:
         """A free run brought tokens."""
@@ -233,25 +241,3 @@ class AdaptiveDepth:
             self._target.verify.learn(load.rows, forward_us)
         self._target.load = load
         self._target.full.add(float(load.left_out > 0))
-
-    def _company(self, times: Times) -> Company:
-        """Whom the session meets: found for all sessions of this drafter, a depth a decision."""
-        drafter, sessions = self._drafter, self._target.load.sessions
-        if sessions <= 1:
-            return ALONE
-        if drafter.search is None or sessions != drafter.searched_sessions:
-            fill = drafter.fill.value if drafter.fill.count else 1.0
-            drafter.searched_sessions = sessions
-            drafter.search = search(
-                sessions,
-                self._target.batch,
-                survival(drafter.counts.rates(self._bounds.most)),
-                replace(times, fill=fill),
-                self._target.verify,
-            )
-        found = next(drafter.search)
-        if found is not None:
-            drafter.company, drafter.search = found, None
-        if self._target.full.value > 0.5 and not drafter.company.full:
-            return replace(drafter.company, full=True)  # whatever the model says
-        return drafter.company

@@ -71,14 +71,18 @@ def choose(state: State, bounds: Bounds, remaining: int) -> Choice:
     most = min(bounds.most, remaining - 1)
     if most < 1:
         return Choice(0, 0, Reason.ENDING)
-    least = min(max(bounds.least, 1), most)
+    least = most if bounds.whole else min(max(bounds.least, 1), most)
     if state.times.draft_step_us is None:
         depth = min(max(bounds.recommended, least), most)
-        return Choice(depth, depth, Reason.COLD)
+        return Choice(depth, bounds.nodes if bounds.whole else depth, Reason.COLD)
     value = _Value(state, state.company)
-    depth, best = _best_depth(value, least, most)
-    limit = bounds.nodes if bounds.nodes > bounds.most else depth  # no more than n_max: a chain
-    nodes, best = _best_nodes(value, state, depth, best, limit)
+    if bounds.whole:
+        depth, nodes = most, bounds.nodes
+        best = value.drafting(value.away(depth), nodes, value.emitted[depth])
+    else:
+        depth, best = _best_depth(value, least, most)
+        limit = bounds.nodes if bounds.nodes > bounds.most else depth  # no more than n_max: a chain
+        nodes, best = _best_nodes(value, state, depth, best, limit)
     if bounds.least > 0:
         return Choice(depth, nodes, Reason.GAIN)
     free = value.free_run()
@@ -95,7 +99,7 @@ def choose(state: State, bounds: Bounds, remaining: int) -> Choice:
     cycle = value.away(depth) + value.step(nodes)
     if gain > LEAVE and HORIZON * (best - free) * cycle > free * state.change_us:
         return Choice(depth, nodes, Reason.GAIN, gain)
-    if (free - best) * cycle + free * state.change_us < state.allowance:
+    if state.probes * (free - best) * cycle + free * state.change_us < state.allowance:
         return Choice(depth, nodes, Reason.PROBE, gain)
     if gain > 1.0:
         return Choice(0, 0, Reason.HELD, gain)
