@@ -34,7 +34,6 @@ class Control:
 def control(
     request: Request,
     drafter: Drafter | None,
-    has_features: bool,
     target: tuple[str, target_pb2.TargetInfo],
     method: Method,
     knowledge: Knowledge,
@@ -85,6 +84,6 @@ def control(
         knowledge.drafter(name),
         shared=shared,
         told=told,
-        shadows=not (request.sampling.draws or has_features or method.whole),
+        shadows=not (request.sampling.draws or method.whole),
     )
     return Control(adaptive, (adaptive, *heard), Shadow(drafter, adaptive))

@@ -210,7 +210,6 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         return control(
             request,
             drafter,
-            drafter is not None and drafter.features is not None,
             target,
             methods.get(name, Method(name, request.speculation.depth)),
             self._knowledge,
