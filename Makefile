@@ -2,7 +2,7 @@
 PYTHON_BIN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench compare growth stall soak spinning demo test test-full test-compose lint format proto loadtest clean
+.PHONY: help setup bench compare growth decision stall soak spinning demo test test-full test-compose lint format proto loadtest clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s%s\n", $$1, $$2}' Makefile
@@ -44,6 +44,9 @@ compare: setup ## Outrider beside other engines, ratios in README; PEERS="--peer
 
 growth: setup ## How a pass grows with rows and context, and the rate with streams
 	@$(PYTHON_BIN) -m benchmarks.growth
+
+decision: setup ## How long the controller takes to decide a round
+	@$(PYTHON_BIN) -m benchmarks.decision
 
 stall: setup ## What a long prompt does to running streams
 	@$(PYTHON_BIN) -m benchmarks.stall

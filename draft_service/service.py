@@ -187,6 +187,7 @@ def _drafter_to_proto(drafter: Drafter) -> draft_pb2.DrafterInfo:
         if spec is None
         else types_pb2.FeatureSpec(taps=spec.taps, window=spec.window),
         wants_samples=drafter.wants_samples,
+        whole_trees=drafter.whole_trees,
         model=drafter.model_name,
         numerics=None if drafter.numerics is None else numerics_to_proto(drafter.numerics),
     )

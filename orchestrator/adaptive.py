@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from orchestrator.company import Company, Times, settle
+from orchestrator.company import Times
 from orchestrator.controller import choose
 from orchestrator.costs import Mean
 from orchestrator.knowledge import DraftCosts, TargetCosts
 from orchestrator.peers import RunTokens
 from orchestrator.state import Bounds, Choice, Reason, State
-from orchestrator.survival import Survival, survival
+from orchestrator.survival import Survival
 from outrider.core.round import Budget, Evidence, Load, Proposal
 from outrider.core.tree import TokenTree
 
@@ -20,11 +20,15 @@ AGING = 0.01  # share of its weight that a token of a free run takes from what r
 LEAST_AGING = 0.0025
 SAVED = 0.005  # share of the tokens of free runs that may be spent on rounds to learn from
 MOST_SAVED = 4.0
+PROBES = 4  # rounds in a row, where trees are whole: the first ones only find what to draft
 SHADOW_AFTER = 16  # tokens of a free run before its first shadow draft; then half as many more
+SHADOW_SELDOM = 96  # but no more than so many, and than these where rounds all but pay
+SHADOW_OFTEN = 32
+CLOSE = 0.95
 STALE_S = 0.3  # a changed load calls for a new measure of the drafter after this long
+COMPANY_DECAY = 0.99
 PATIENCE = 8.0  # proposals are waited for so many times as long as 95 of 100 of them took
 LEAST_PATIENCE_S = 0.25
-COMPANY_EVERY = 16  # passes of all sessions between two looks at what they do together
 
 
 class AdaptiveDepth:
@@ -36,7 +40,7 @@ class AdaptiveDepth:
         told: hears of every choice.
         shadows: whether agreement with the text of a free run is acceptance: not where children
             are drawn (a draw that differs from the target's may still be accepted), nor where
-            features come only behind the run. Without it, rare rounds are spent on learning.
+            the drafter needs what only rounds bring. Without it, rare rounds are spent on learning.
     """
 
     def __init__(
@@ -66,11 +70,14 @@ class AdaptiveDepth:
         self._running = False
         self._leaving: Choice | None = None
         self._allowance = 0.0
+        self._probes = PROBES if bounds.whole else 1
+        self._probing = 0  # rounds that are still to come of those only to learn from
         self._behind = 0  # tokens of the run that the drafter has not seen
         self._late = False
         self._asked = False  # whether the loop has asked since the last tokens
         self._aging = AGING
         self._shadow_in = self._shadow_gap = SHADOW_AFTER
+        self._gain = 1.0  # of rounds, as the last choice saw it
         self._asks = False  # a round seems to pay; a shadow draft should say so first
         self._confirmed = False
 
@@ -80,17 +87,21 @@ class AdaptiveDepth:
         """The next round's budget; None for K=0."""
         self._asked = True
         bounds = self._bounds
-        if self._leaving is not None:  # the run was halted for this round
+        if self._leaving is not None or self._probing:  # the run was halted for this round
             bounds = replace(bounds, least=max(1, bounds.least))
         choice = choose(self.state(), bounds, remaining)
+        self._gain = choice.gain
         if self._leaving is not None and choice.depth:
             choice = replace(choice, reason=self._leaving.reason)
+        elif self._probing and choice.depth:
+            choice = replace(choice, reason=Reason.PROBE)
         elif self._running and choice.depth:
             if self._shadows and not self._confirmed:
                 self._asks = True
                 choice = replace(choice, depth=0, nodes=0, reason=Reason.HELD)
             else:
                 self._leaving = choice
+                self._probing = self._probes if choice.reason is Reason.PROBE else 0
         elif self._running and self._confirmed:  # the shadow draft said no: ask less often
             self._confirmed, self._aging = False, max(LEAST_AGING, self._aging / 2)
         self._told(choice)
@@ -112,11 +123,12 @@ class AdaptiveDepth:
             curve=self._survival.curve(),
             verify=target.verify,
             times=times,
-            company=self._company(times),
+            company=drafter.meet(target, times, self._bounds.most),
             sibling=self._caught / (self._caught + self._missed),
             running=self._running,
             change_us=target.wire.value + target.verify(1.0) + (step if self._behind else 0.0),
             allowance=self._allowance,
+            probes=self._probes,
         )
 
     # The loop's Witness
@@ -150,6 +162,7 @@ class AdaptiveDepth:
     ) -> None:
         """The walk kept these nodes of the tree that `method` drafted for `budget`."""
         self._running, self._leaving, self._allowance = False, None, 0.0
+        self._probing = max(0, self._probing - 1)
         self._confirmed, self._aging = False, AGING
         self._shadow_in = self._shadow_gap = SHADOW_AFTER
         spine = 0
@@ -162,7 +175,7 @@ class AdaptiveDepth:
             hit = spine < len(accepted)
             self._caught, self._missed = self._caught * 0.98 + hit, self._missed * 0.98 + (not hit)
         if not self._late:  # what came too late says nothing of acceptance
-            self._book(budget.depth, spine)
+            self._book(budget.depth, len(accepted) if self._bounds.whole else spine)
 
     def ran(self, run: RunTokens, waited_s: float) -> None:
         """A free run brought tokens."""
@@ -193,7 +206,8 @@ class AdaptiveDepth:
             return None
         self._asks = False
         depth = min(max(2, self._bounds.recommended), self._bounds.most, remaining - 1)
-        self._shadow_gap += self._shadow_gap // 2
+        most = SHADOW_OFTEN if self._gain > CLOSE else SHADOW_SELDOM
+        self._shadow_gap = min(most, self._shadow_gap + self._shadow_gap // 2)
         self._shadow_in = self._shadow_gap
         return self._for(depth, depth)
 
@@ -204,11 +218,14 @@ class AdaptiveDepth:
         self.drafted(budget, proposal, waited_s)
         self._confirmed = True
         if self._shadows and proposal is not None and compared:
-            self._book(min(compared, budget.depth), kept)
+            asked = min(compared, budget.depth)
+            if kept > 1.0 + sum(self._survival.curve()[:asked]):  # better than was thought
+                self._shadow_in = self._shadow_gap = SHADOW_AFTER
+            self._book(asked, kept)
 
     def _book(self, asked: int, kept: int) -> None:
         self._survival.book(asked, kept)
-        self._drafter.counts.add(asked, kept, 0.995)
+        self._drafter.counts.add(asked, kept, COMPANY_DECAY)
         self._shared(asked, kept)
 
     def _for(self, depth: int, nodes: int) -> Budget | None:
@@ -223,16 +240,4 @@ class AdaptiveDepth:
         if load.rows and forward_us > 0:
             self._target.verify.learn(load.rows, forward_us)
         self._target.load = load
-        self._drafter.company_due -= 1
-
-    def _company(self, times: Times) -> Company:
-        """Whom the session meets; found for all sessions of this drafter, every so many passes."""
-        drafter, sessions = self._drafter, self._target.load.sessions
-        if drafter.company_due <= 0 or sessions != drafter.company_sessions:
-            drafter.company_due, drafter.company_sessions = COMPANY_EVERY, sessions
-            fill = drafter.fill.value if drafter.fill.count else 1.0
-            curve = survival(drafter.counts.rates(self._bounds.most))
-            drafter.company = settle(
-                sessions, self._target.batch, curve, replace(times, fill=fill), self._target.verify
-            )
-        return drafter.company
+        self._target.full.add(float(load.left_out > 0))

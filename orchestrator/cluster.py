@@ -128,7 +128,12 @@ class Cluster:
         """Drafters seen so far, in the order in which draft services list them; the first is the
         default."""
         return [
-            Method(name, drafter.recommended_depth, drafter.recommended_nodes)
+            Method(
+                name,
+                drafter.recommended_depth,
+                drafter.recommended_nodes,
+                drafter.whole_trees,
+            )
             for name, drafter in self._known.items()
         ]
 

@@ -11,7 +11,7 @@ from orchestrator.costs import profile_of
 from orchestrator.knowledge import Knowledge
 from orchestrator.metrics import Metrics
 from orchestrator.peers import Controller, Drafter, Witness
-from orchestrator.requests import Request
+from orchestrator.requests import Method, Request
 from orchestrator.settings import OrchestratorSettings
 from orchestrator.shadow import Shadow
 from orchestrator.state import Bounds, Choice
@@ -34,9 +34,8 @@ class Control:
 def control(
     request: Request,
     drafter: Drafter | None,
-    has_features: bool,
     target: tuple[str, target_pb2.TargetInfo],
-    recommended: int,
+    method: Method,
     knowledge: Knowledge,
     settings: OrchestratorSettings,
     metrics: Metrics | None = None,
@@ -46,7 +45,7 @@ def control(
 
     Args:
         target: address of the replica, and what it says of itself.
-        recommended: the drafter's own depth.
+        method: the drafter, as it describes itself.
         tried: hears of every round and shadow draft as (method, class, asked, kept).
     """
     wanted = request.speculation
@@ -57,28 +56,34 @@ def control(
         )
         return Control(fixed, heard)
     address, info = target
-    method, class_ = wanted.method, request.class_
-    counts = knowledge.counts(method, class_)
+    name, class_ = wanted.method, request.class_
+    counts = knowledge.counts(name, class_)
 
     def shared(asked: int, kept: int) -> None:
         counts.add(asked, kept, knowledge.decay)
         if tried is not None:
-            tried(method, class_, asked, kept)
+            tried(name, class_, asked, kept)
 
     def told(choice: Choice) -> None:
         if metrics is not None:
             metrics.chose(choice)
 
     adaptive = AdaptiveDepth(
-        Bounds(wanted.least, wanted.depth, wanted.nodes, min(recommended, wanted.depth)),
+        Bounds(
+            wanted.least,
+            wanted.depth,
+            wanted.nodes,
+            min(method.recommended_depth, wanted.depth),
+            method.whole,
+        ),
         Budget(
             wanted.depth, wanted.nodes, settings.support, settings.draft_deadline_s, wanted.p_min
         ),
         Survival(counts, wanted.depth),
         knowledge.target(address, profile_of(info.profile), info.max_batch),
-        knowledge.drafter(method),
+        knowledge.drafter(name),
         shared=shared,
         told=told,
-        shadows=not request.sampling.draws and not has_features,
+        shadows=not (request.sampling.draws or method.whole),
     )
     return Control(adaptive, (adaptive, *heard), Shadow(drafter, adaptive))

@@ -29,9 +29,10 @@ is best for the company.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import accumulate
 
-from orchestrator.company import ALONE
+from orchestrator.company import ALONE, Company, depths
 from orchestrator.state import Bounds, Choice, Reason, State
 from outrider.core.round import Budget
 
@@ -70,14 +71,18 @@ def choose(state: State, bounds: Bounds, remaining: int) -> Choice:
     most = min(bounds.most, remaining - 1)
     if most < 1:
         return Choice(0, 0, Reason.ENDING)
-    least = min(max(bounds.least, 1), most)
+    least = most if bounds.whole else min(max(bounds.least, 1), most)
     if state.times.draft_step_us is None:
         depth = min(max(bounds.recommended, least), most)
-        return Choice(depth, depth, Reason.COLD)
-    value = _Value(state)
-    depth, best = _best_depth(value, least, most)
-    limit = bounds.nodes if bounds.nodes > bounds.most else depth  # no more than n_max: a chain
-    nodes, best = _best_nodes(value, depth, best, limit)
+        return Choice(depth, bounds.nodes if bounds.whole else depth, Reason.COLD)
+    value = _Value(state, state.company)
+    if bounds.whole:
+        depth, nodes = most, bounds.nodes
+        best = value.drafting(value.away(depth), nodes, value.emitted[depth])
+    else:
+        depth, best = _best_depth(value, least, most)
+        limit = bounds.nodes if bounds.nodes > bounds.most else depth  # no more than n_max: a chain
+        nodes, best = _best_nodes(value, state, depth, best, limit)
     if bounds.least > 0:
         return Choice(depth, nodes, Reason.GAIN)
     free = value.free_run()
@@ -85,81 +90,84 @@ def choose(state: State, bounds: Bounds, remaining: int) -> Choice:
     if state.company.mates:
         gain *= LEAN if state.company.depth else 1.0 / LEAN
     best = gain * free
-    cycle = value.cycle(depth, nodes)
     if not state.running:
         if gain >= 1.0:
             return Choice(depth, nodes, Reason.GAIN, gain)
         if gain * ENTER > 1.0:
             return Choice(depth, nodes, Reason.HELD, gain)
-    elif gain > LEAVE and HORIZON * (best - free) * cycle > free * state.change_us:
+        return Choice(0, 0, _why(state, least, most), gain)
+    cycle = value.away(depth) + value.step(nodes)
+    if gain > LEAVE and HORIZON * (best - free) * cycle > free * state.change_us:
         return Choice(depth, nodes, Reason.GAIN, gain)
-    elif (free - best) * cycle + free * state.change_us < state.allowance:
+    if state.probes * (free - best) * cycle + free * state.change_us < state.allowance:
         return Choice(depth, nodes, Reason.PROBE, gain)
-    elif gain > 1.0:
+    if gain > 1.0:
         return Choice(0, 0, Reason.HELD, gain)
     return Choice(0, 0, _why(state, least, most), gain)
 
 
 class _Value:
-    """C and G of one state; what all K share is computed once."""
+    """G of one state; what all K share is computed once."""
 
-    def __init__(self, state: State) -> None:
-        self.state = state
-        self._others = state.company
-        self._crowd = max(state.company.rows, 1.0)
-        self._before = state.verify(self._crowd) if state.company.mates else 1.0
+    def __init__(self, state: State, company: Company) -> None:
+        self.emitted = list(accumulate(state.curve, initial=1.0))  # E(0), E(1), ...
+        self._times = state.times
+        self._verify, self._fill, self._company = state.verify, state.times.fill, company
+        self._rows, self._tokens, self._full = company.rows, company.tokens, company.full
+        # Where one of them is there now and then only, its steps are weighed by `tokens`.
+        self._crowd = max(company.rows, 1.0)
+        self._apart = company.rows < 1.0
+        self._before = state.verify(self._crowd) if company.mates else 0.0
 
-    def cycle(self, depth: int, nodes: int) -> float:
-        """C in microseconds."""
-        return self._think_and_wait(depth) + self._step(1.0 + nodes * self.state.times.fill)
+    def away(self, depth: int) -> float:
+        """What a round takes beside its step, microseconds: C(K) - v."""
+        think = self._times.think_us(depth)
+        return think + self._company.wait_us(think)
 
-    def drafting(self, depth: int, nodes: int, tokens: float) -> float:
-        """G(K) in tokens a microsecond, E(K) given."""
-        rows = 1.0 + nodes * self.state.times.fill
-        step = self._step(rows)
-        if self._others.full:
-            return (tokens + self._others.tokens) / step
-        return (tokens - self._lost(rows, step)) / (self._think_and_wait(depth) + step)
+    def step(self, nodes: int) -> float:
+        """v with so many drafted nodes, microseconds."""
+        return self._verify(self._rows + 1.0 + nodes * self._fill)
+
+    def drafting(self, away: float, nodes: int, tokens: float) -> float:
+        """G(K) in tokens a microsecond; `tokens` is E(K)."""
+        rows = 1.0 + nodes * self._fill
+        step = self._verify(self._rows + rows)
+        if self._full:
+            return (tokens + self._tokens) / step
+        if self._before:
+            tokens -= self._lost(rows, step)
+        return tokens / (away + step)
 
     def free_run(self) -> float:
         """G(0), above 0."""
-        step = self._step(1.0)
-        if self._others.full:
-            return (1.0 + self._others.tokens) / step
-        return max(1.0 - self._lost(1.0, step), 1e-3) / (self.state.times.gap_us + step)
-
-    def _step(self, rows: float) -> float:
-        return self.state.verify(self._others.rows + rows)
-
-    def _think_and_wait(self, depth: int) -> float:
-        think = self.state.times.think_us(depth)
-        return think + self._others.wait_us(think)
+        step = self.step(0)
+        if self._full:
+            return (1.0 + self._tokens) / step
+        lost = self._lost(1.0, step) if self._before else 0.0
+        return max(1.0 - lost, 1e-3) / (self._times.gap_us + step)
 
     def _lost(self, rows: float, step: float) -> float:
         """Tokens that the others lose where a step of theirs has these rows more."""
-        if not self._others.mates:
-            return 0.0
-        if self._others.rows < 1.0:  # now and then one of them is there: weighed by `tokens`
-            step = self.state.verify(self._crowd + rows)
-        return self._others.tokens * max(0.0, step / self._before - 1.0)
+        if self._apart:
+            step = self._verify(self._crowd + rows)
+        return self._tokens * (step / self._before - 1.0) if step > self._before else 0.0
 
 
 def _best_depth(value: _Value, least: int, most: int) -> tuple[int, float]:
-    curve = value.state.curve
-    tokens = 1.0 + sum(curve[: least - 1])
     found, best = least, float("-inf")
-    for depth in range(least, most + 1):
-        tokens += curve[depth - 1]
-        gain = value.drafting(depth, depth, tokens)
+    for depth in depths(least, most):
+        gain = value.drafting(value.away(depth), depth, value.emitted[depth])
         if gain > best:
             found, best = depth, gain
     return found, best
 
 
-def _best_nodes(value: _Value, depth: int, best: float, limit: int) -> tuple[int, float]:
+def _best_nodes(
+    value: _Value, state: State, depth: int, best: float, limit: int
+) -> tuple[int, float]:
     """Siblings beside a chain of `depth`, one a level from the top down, while G rises."""
-    b, curve = value.state.sibling, value.state.curve
-    nodes, tokens = depth, 1.0 + sum(curve[:depth])
+    b, curve, away = state.sibling, state.curve, value.away(depth)
+    nodes, tokens = depth, value.emitted[depth]
     if b <= 0.0:
         return nodes, best
     left = [before - after for before, after in zip([1.0, *curve], curve[:depth], strict=False)]
@@ -167,7 +175,7 @@ def _best_nodes(value: _Value, depth: int, best: float, limit: int) -> tuple[int
         level = extra % depth
         tokens += left[level] * b
         left[level] *= 1.0 - b
-        gain = value.drafting(depth, depth + extra + 1, tokens)
+        gain = value.drafting(away, depth + extra + 1, tokens)
         if gain > best:
             nodes, best = depth + extra + 1, gain
         elif level == 0:
@@ -177,7 +185,14 @@ def _best_nodes(value: _Value, depth: int, best: float, limit: int) -> tuple[int
 
 def _why(state: State, least: int, most: int) -> Reason:
     """Whether load or acceptance is what makes K=0 best."""
-    if not state.company.mates:
-        return Reason.NO_GAIN
-    idle = _Value(replace(state, company=ALONE))
-    return Reason.LOADED if _best_depth(idle, least, most)[1] > idle.free_run() else Reason.NO_GAIN
+    if state.company.mates:
+        idle, before = _Value(state, ALONE), 0.0
+        free = idle.free_run()
+        for depth in depths(least, most):
+            gain = idle.drafting(idle.away(depth), depth, idle.emitted[depth])
+            if gain > free:
+                return Reason.LOADED
+            if gain < before:  # alone it has one summit, or nearly so
+                break
+            before = gain
+    return Reason.NO_GAIN

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 FAST = 0.2
 SLOW = 0.05
@@ -85,6 +86,7 @@ class VerifyCost:
         self._tables = {context: sorted(table) for context, table in tables.items()}
         self._points: list[int] = [1]
         self._times: list[float] = [1.0]
+        self._slopes: list[float] = [0.0]
         self._context = -1
         self._factor = 1.0
         self._local: dict[int, float] = {}
@@ -98,8 +100,13 @@ class VerifyCost:
         nearest = min(self._tables, key=lambda measured: abs(measured - context))
         if nearest != self._context:
             self._context = nearest
-            self._points = [rows for rows, _ in self._tables[nearest]]
-            self._times = [float(time_us) for _, time_us in self._tables[nearest]]
+            table = self._tables[nearest]
+            self._points = [rows for rows, _ in table]
+            self._times = [float(time_us) for _, time_us in table]
+            self._slopes = [
+                (after_us - before_us) / (after - before)
+                for (before, before_us), (after, after_us) in pairwise(table)
+            ] or [0.0]
 
     def __call__(self, rows: float) -> float:
         """v(rows), rows at least 1."""
@@ -120,18 +127,13 @@ class VerifyCost:
         self.passes += 1
 
     def _base(self, rows: float) -> float:
-        points, times = self._points, self._times
-        if len(points) == 1:
-            return times[0]
-        right = min(max(bisect_right(points, rows), 1), len(points) - 1)
-        low, high = points[right - 1], points[right]
-        share = (rows - low) / (high - low)
-        return max(times[right - 1] + share * (times[right] - times[right - 1]), 1.0)
+        at = bisect_right(self._points, rows, 1, len(self._slopes)) - 1
+        return max(self._times[at] + self._slopes[at] * (rows - self._points[at]), 1.0)
 
 
 def _bucket(rows: float) -> int:
     """Four buckets to each doubling."""
-    return int(4.0 * math.log2(max(rows, 1.0)))
+    return int(4.0 * math.log2(rows))
 
 
 def profile_of(entries: Sequence[object]) -> list[tuple[int, int, int]]:

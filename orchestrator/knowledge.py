@@ -3,12 +3,12 @@ by method and class. A new session starts from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from orchestrator.company import ALONE, Company
+from orchestrator.company import ALONE, Company, Times, search
 from orchestrator.costs import Line, Mean, VerifyCost
-from orchestrator.survival import Counts
+from orchestrator.survival import Counts, survival
 from outrider.core.round import Load
 
 SHARED_DECAY = 0.998  # of a (method, class)'s counts, a trial: some five hundred of them count
@@ -23,13 +23,14 @@ class TargetCosts:
     wire: Mean = field(default_factory=Mean)
     gap: Mean = field(default_factory=Mean)
     load: Load = field(default_factory=Load)
+    full: Mean = field(default_factory=Mean)  # share of the steps that left somebody out
     batch: int = 1 << 30  # most sessions in a step
 
 
 @dataclass
 class DraftCosts:
-    """The same of one drafter. counts: trials of all sessions; company: what
-    they do together."""
+    """The same of one drafter. counts: trials of all sessions; company: what they do together, and
+    search: for what it is to be next, under way among so many of them."""
 
     line: Line = field(default_factory=Line)
     wire: Mean = field(default_factory=Mean)
@@ -38,10 +39,31 @@ class DraftCosts:
     counts: Counts = field(default_factory=Counts)
     fill: Mean = field(default_factory=Mean)
     company: Company = ALONE
-    company_due: int = 0
-    company_sessions: int = 0
+    search: Iterator[Company | None] | None = None
+    searched_sessions: int = 0
     measured_at: float = 0.0
     measured_sessions: int = 0
+
+    def meet(self, target: TargetCosts, times: Times, most: int) -> Company:
+        """Whom a session meets in a step: found for all sessions of this drafter, one depth a call.
+
+        Args:
+            times: of the session's rounds. most: its greatest depth.
+        """
+        sessions = target.load.sessions
+        if sessions <= 1:
+            return ALONE
+        if self.search is None or sessions != self.searched_sessions:
+            self.searched_sessions = sessions
+            alike = replace(times, fill=self.fill.value if self.fill.count else 1.0)
+            curve = survival(self.counts.rates(most))
+            self.search = search(sessions, target.batch, curve, alike, target.verify)
+        found = next(self.search)
+        if found is not None:
+            self.company, self.search = found, None
+        if target.full.value > 0.5 and not self.company.full:
+            return replace(self.company, full=True)  # whatever the model says
+        return self.company
 
     def as_fields(self) -> dict[str, float]:
         """Its latency profile, microseconds; empty where nothing was measured."""

@@ -159,7 +159,8 @@ class Loop:
                     witness.ran(chunk, now - started)
                 started = now
                 if self._drafter is not None:
-                    self._drafter.observe(chunk.tokens, (), ())
+                    features = () if chunk.features is None else (chunk.features,)
+                    self._drafter.observe(chunk.tokens, features, ())
                 committed = self._extend(list(chunk.tokens), [Kind.PLAIN] * len(chunk.tokens))
                 if self._shadow is not None and not halted:
                     self._shadow.ran(chunk.tokens, self._end - len(self._tokens))

@@ -24,12 +24,14 @@ class PeerFull(PeerLost):
 
 @dataclass(frozen=True)
 class RunTokens:
-    """Tokens that the target committed in a free run, its time and its load."""
+    """Tokens that the target committed in a free run, its time, its load, and the feature rows of
+    the tokens in front of them."""
 
     tokens: tuple[int, ...]
     queue_us: int = 0
     forward_us: int = 0
     load: Load = field(default_factory=Load)
+    features: Features | None = None
 
 
 @dataclass(frozen=True)

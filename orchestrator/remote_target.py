@@ -136,6 +136,7 @@ class RemoteVerifier:
                 tokens.queue_us,
                 tokens.forward_us,
                 load_from_proto(tokens.load),
+                _features(tokens.features) if tokens.HasField("features") else None,
             )
             if tokens.base_len - acknowledged >= ACK_EVERY:
                 acknowledged = tokens.base_len
@@ -154,10 +155,10 @@ class RemoteVerifier:
         while True:
             reply = await self._read(deadline_s)
             message = reply.evidence
+            if reply.WhichOneof("message") == "features":
+                self._features.append(_features(reply.features))
+                continue
             try:
-                if reply.WhichOneof("message") == "features":
-                    self._features.append(features_from_proto(reply.features))
-                    continue
                 apart = message.features.ByteSize() if message.HasField("features") else 0
                 self._bytes += message.ByteSize() - apart
                 return evidence_from_proto(message, supports)
@@ -188,6 +189,13 @@ class RemoteVerifier:
             raise _lost(await self._call.code(), await self._call.details())
         message: target_pb2.TargetReply = reply
         return message
+
+
+def _features(message: types_pb2.Features) -> Features:
+    try:
+        return features_from_proto(message)
+    except ServiceError as error:
+        raise PeerLost(f"target: {error}") from error
 
 
 def _lost(code: grpc.StatusCode, details: str | None) -> PeerLost:

@@ -24,11 +24,15 @@ MAX_LABEL_CHARS = 64
 
 @dataclass(frozen=True)
 class Method:
-    """A drafter that requests may name, and what it recommends; 0 nodes: as many as the depth."""
+    """A drafter that requests may name, and what it recommends; 0 nodes: as many as the depth.
+
+    whole: it is asked for all of a budget, or for nothing.
+    """
 
     name: str
     recommended_depth: int
     recommended_nodes: int = 0
+    whole: bool = False
 
 
 @dataclass(frozen=True)

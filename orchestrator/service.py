@@ -22,7 +22,7 @@ from orchestrator.remote_draft import RemoteDrafter
 from orchestrator.remote_target import RemoteVerifier
 from orchestrator.reply import Reply
 from orchestrator.report import Report
-from orchestrator.requests import Request, parse
+from orchestrator.requests import Method, Request, parse
 from orchestrator.settings import OrchestratorSettings
 from orchestrator.statistics import Statistics
 from outrider import __version__
@@ -205,14 +205,13 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         drafter: RemoteDrafter | None,
         target: tuple[str, target_pb2.TargetInfo],
     ) -> Control:
-        method = request.speculation.method
-        depths = {known.name: known.recommended_depth for known in self._cluster.methods}
+        name = request.speculation.method
+        methods = {method.name: method for method in self._cluster.methods}
         return control(
             request,
             drafter,
-            drafter is not None and drafter.features is not None,
             target,
-            depths.get(method, request.speculation.depth),
+            methods.get(name, Method(name, request.speculation.depth)),
             self._knowledge,
             self._settings,
             self._metrics,

@@ -24,12 +24,16 @@ class Reason(Enum):
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the request allows: depths and most drafted nodes, and what the drafter recommends."""
+    """What the request allows: depths and most drafted nodes, and what the drafter recommends.
+
+    whole: K is 0 or `most`, with all nodes.
+    """
 
     least: int
     most: int
     nodes: int
     recommended: int
+    whole: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class State:
     verify: v(rows) in microseconds, rows at least 1. times: the rest of a round.
     company: whom it meets in a step.
     running: whether a free run is under way; change_us: what leaving it costs.
-    allowance: tokens that may be spent on a round only to learn from it.
+    allowance: tokens that may be spent on so many rounds (`probes`) only to learn from them.
     """
 
     curve: Sequence[float]
@@ -52,6 +56,7 @@ class State:
     running: bool = False
     change_us: float = 0.0
     allowance: float = 0.0
+    probes: int = 1
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from itertools import accumulate
 from operator import mul
 
 SHAPE = 12.0
-LEVEL = 6.0
+LEVEL = 12.0  # trials: requests of a class differ by some 0.13 in their rate
+LIKE = 6.0  # trials for which the depth before stands in
 DECAY = 0.99
 RECENT = 0.8
 ALARM = 3.0
@@ -58,7 +59,7 @@ class Counts:
         found, before = [], DEFAULT
         for i in range(depth):
             if i < len(self.tried):
-                before = (self.kept[i] + LEVEL * before) / (self.tried[i] + LEVEL)
+                before = (self.kept[i] + LIKE * before) / (self.tried[i] + LIKE)
             found.append(min(MOST, max(LEAST, before)))
         return found
 

@@ -193,6 +193,7 @@ class Conversation:
                 queue_us=outcome.queue_us,
                 forward_us=outcome.forward_us,
                 load=load_to_proto(outcome.load),
+                features=None if outcome.features is None else features_to_proto(outcome.features),
             )
             await self._write(free_run_tokens=tokens)
         if outcome.ended:

@@ -103,8 +103,8 @@ class Engine:
     ) -> Evidence:
         """Evidence for a tree behind the session's last committed token; prefills what is missing.
 
-        `on_features` hears of the prompt's feature rows chunk by chunk, and of those that a free
-        run kept.
+        `on_features` hears of the prompt's feature rows, those that were known and then chunk by
+        chunk.
         """
         future: asyncio.Future[Evidence] = asyncio.get_running_loop().create_future()
         session.busy = True
@@ -138,7 +138,7 @@ class Engine:
         if isinstance(run_, Run) and session.free_run is not None:
             session.free_run.halted = True
             if not session.busy:
-                self._end_run(run_, (), (0, 0))
+                self._end_run(run_, (), (0, 0), None)
 
     def close(self, session: Session) -> None:
         """Forgets a session; its rows are given back, behind the step in progress if in it."""
@@ -228,17 +228,21 @@ class Engine:
         times = max(0, int((step.started - item.ready_since) * 1e6)), step.forward_us
         session.tokens.append(token)
         item.ready_since = time.perf_counter()
-        if outcome.features is not None:
-            session.kept_features.append(outcome.features)
         if state.halted or token in state.stop_ids or session.base_len >= state.end:
-            self._end_run(item, (token,), times)
+            self._end_run(item, (token,), times, outcome.features)
         else:
-            item.tell((token,), times, False, self.load())
+            item.tell((token,), times, False, self.load(), outcome.features)
 
-    def _end_run(self, item: Run, tokens: tuple[int, ...], times: tuple[int, int]) -> None:
+    def _end_run(
+        self,
+        item: Run,
+        tokens: tuple[int, ...],
+        times: tuple[int, int],
+        features: Features | None,
+    ) -> None:
         self._schedule.remove(item.session)
         item.session.free_run = None
-        item.tell(tokens, times, True, self.load())
+        item.tell(tokens, times, True, self.load(), features)
 
     def _fail(self, item: Item, error: BaseException) -> None:
         self._schedule.remove(item.session)

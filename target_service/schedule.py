@@ -31,6 +31,7 @@ class RunTokens:
     queue_us: int = 0
     forward_us: int = 0
     load: Load = field(default_factory=Load)
+    features: Features | None = None
 
 
 @dataclass
@@ -68,10 +69,15 @@ class Run:
     ready_since: float = field(default_factory=time.perf_counter)
 
     def tell(
-        self, tokens: tuple[int, ...], times: tuple[int, int], ended: bool, load: Load
+        self,
+        tokens: tuple[int, ...],
+        times: tuple[int, int],
+        ended: bool,
+        load: Load,
+        features: Features | None,
     ) -> None:
         """Delivers a step's tokens; `times`: microseconds waited and computed."""
-        self.deliver(RunTokens(tokens, self.session.base_len, ended, *times, load))
+        self.deliver(RunTokens(tokens, self.session.base_len, ended, *times, load, features))
 
     def next_work(self, budget: int) -> Work:
         """Its one row in the next step, or rows that are missing in front of it."""

@@ -48,6 +48,8 @@ class Drafter(ABC):
     recommended_nodes: the most drafted nodes where the request names none; 0: as many as the depth,
         a chain.
     features, wants_samples: what `observe` wants to get; gaps are allowed and only cost acceptance.
+    whole_trees: a tree smaller than the widest so far is worth much less, so all of a budget is
+        asked for, or nothing.
     scores: its proposals cost next to nothing, are never drawn, and carry a score.
     model_name, numerics: of its model; empty and None for model-free drafters.
     """
@@ -57,6 +59,7 @@ class Drafter(ABC):
     recommended_nodes: int = 0
     features: FeatureSpec | None = None
     wants_samples: bool = False
+    whole_trees: bool = False
     scores: bool = False
     model_name: str = ""
     numerics: Numerics | None = None

@@ -59,6 +59,7 @@ class LookaheadDrafter(Drafter):
     recommended_depth = 4
     recommended_nodes = 12
     wants_samples = True
+    whole_trees = True  # the window moves in a tree that has room for it
 
     def __init__(self) -> None:
         # Only for first guesses, which cost acceptance where they are bad; a fixed seed keeps runs

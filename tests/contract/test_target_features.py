@@ -107,20 +107,29 @@ async def test_features_under_rejection_are_those_of_all_nodes(server: Server) -
     assert (evidence.features.start, evidence.features.rows) == (at - 1, 3)
 
 
-async def test_rows_kept_during_a_free_run_come_before_the_next_evidence(
+async def test_rows_of_a_free_run_come_with_its_tokens(
     server: Server, reference: torch.Tensor
 ) -> None:
     expected = greedy(PROMPT, 8)
     stream, token = await server.opened(PROMPT, features=types_pb2.FeatureSpec(taps=TAPS, window=1))
     at = len(PROMPT) + 1
     await stream.send(free_run=free_run(1, at, token, commit(token), max_tokens=4))
-    assert (await stream.run())[0] == expected[1:5]
+    for row in range(at - 1, at + 3):
+        message = (await stream.read()).free_run_tokens
+        assert list(message.tokens) == expected[row - at + 2 : row - at + 3]
+        assert_rows(message.features, row, reference[row : row + 1])
+    await stream.run()
     await stream.send(verify=verify(2, at + 4, expected[4], None, expected[5:6]))
     parts, evidence = await features_before_evidence(stream)
-    rows = torch.cat([rows_of(part) for part in parts])
-    assert parts[0].start == at - 1
-    torch.testing.assert_close(rows, reference[at - 1 : at + 3], rtol=0.01, atol=0.01)
+    assert parts == []
     assert_rows(evidence.features, at + 3, reference[at + 3 : at + 5])
+
+
+async def test_a_free_run_sends_no_rows_where_none_are_wanted(server: Server) -> None:
+    stream, token = await server.opened(PROMPT)
+    run = free_run(1, len(PROMPT) + 1, token, commit(token), max_tokens=2)
+    await stream.send(free_run=run)
+    assert not (await stream.read()).free_run_tokens.HasField("features")
 
 
 async def test_feature_messages_hold_at_most_one_mebibyte() -> None:

@@ -143,18 +143,20 @@ async def test_the_adaptive_controller_gives_the_targets_own_text_in_the_engine(
     sampling: str, name: str
 ) -> None:
     params = SAMPLINGS[sampling]
-    tokens = 3 * TOKENS
+    tokens, whole = 3 * TOKENS, name == "lookahead"
+    nodes = 12 if whole else 6
     reasons: list[Choice] = []
     target, costs, counts = TargetCosts(), DraftCosts(), Counts()
     async with running_engine() as engine:
         for _ in range(2):
             controller = AdaptiveDepth(
-                Bounds(0, 6, 6, 3),
-                Budget(6, 6, m=4, time_left_s=1e6),
+                Bounds(0, 6, nodes, 3, whole),
+                Budget(6, nodes, m=4, time_left_s=1e6),
                 Survival(counts, 6),
                 target,
                 costs,
                 told=reasons.append,
+                shadows=not whole,
             )
             verifier = EngineVerifier(engine, PROMPT, params, tokens)
             text, _, _ = await generate(verifier, drafter(name, PROMPT, params), controller, tokens)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from random import random
 
 import pytest
 import torch
 
 from draft_service.drafters.eagle import EagleDrafter
 from draft_service.drafters.medusa import MedusaDrafter
-from outrider.core.round import Features, SamplingParams
+from orchestrator.loop import Limits, Loop
+from orchestrator.report import Report
+from orchestrator.shadow import Shadow
+from outrider.core.round import Budget, Features, Proposal, SamplingParams
 from outrider.drafting.base import Drafter
 from outrider.models.heads.eagle_lean import LeanEagle
 from outrider.models.heads.medusa_runner import LeanMedusa
@@ -82,3 +86,37 @@ async def test_lost_features_and_late_proposals_change_no_token(method: str) -> 
         text = await _text(draft, params, 3, 7)
         assert text.tokens == own
         assert text.report.drafted > 0
+
+
+class _Beside:
+    """Free runs only, and a shadow draft whenever there may be one."""
+
+    def __init__(self) -> None:
+        self.depths: list[int] = []
+
+    def choose(self, remaining: int) -> Budget | None:
+        return None
+
+    def shadow(self, remaining: int) -> Budget | None:
+        return Budget(2, 2, m=4, time_left_s=1e6) if remaining > 2 else None
+
+    def shadowed(
+        self, budget: Budget, proposal: Proposal | None, waited_s: float, compared: int, kept: int
+    ) -> None:
+        self.depths.append(0 if proposal is None else proposal.tree.depth)
+
+
+@pytest.mark.parametrize("method", DRAFTS)
+async def test_heads_draft_in_full_beside_a_free_run(method: str) -> None:
+    params, beside = SAMPLINGS["greedy"], _Beside()
+    draft = DRAFTS[method].open(PROMPT, params)
+    verifier = LocalTarget(MODEL).open(
+        PROMPT, params, TOKENS, features=draft._draft.drafter.features
+    )
+    shadow = Shadow(draft, beside)
+    loop = Loop(list(PROMPT), Limits(TOKENS), verifier, draft, beside, random, Report(), (), shadow)
+    text = [token async for committed in loop.run() for token in committed.tokens]
+    shadow.close()
+    assert tuple(text) == (await _text(None, params, 4, 0)).tokens
+    assert len(beside.depths) > 1
+    assert set(beside.depths) == {2}

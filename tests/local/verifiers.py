@@ -98,7 +98,7 @@ class LocalVerifier:
             session.tokens.append(outcome.samples[0])
             self._left = None if self._left is None else self._left - 1
             ended = session.tokens[-1] in stop_ids or session.base_len >= session.free_run.end
-            yield RunTokens(outcome.samples)
+            yield RunTokens(outcome.samples, features=outcome.features)
             if ended:
                 break
         session.free_run = None
@@ -168,7 +168,7 @@ class EngineVerifier:
                 raise told
             ended = told.ended
             if told.tokens:
-                yield RunTokens(told.tokens)
+                yield RunTokens(told.tokens, features=told.features)
                 self._engine.acknowledge(self.session, told.base_len)
 
     async def halt(self) -> None:

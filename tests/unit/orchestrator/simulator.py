@@ -8,10 +8,9 @@ luck does not blur the comparison; controllers see the drawn ones.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -86,14 +85,12 @@ class Simulation:
 
     def __init__(self, world: World, controllers: Sequence[Any], seed: int = 0) -> None:
         self.world = world
-        self.streams = [Stream(controller) for controller in controllers]
+        self.streams: list[Stream] = []
         self.now = 0.0
         self.tokens = 0.0
         self.chosen: list[int] = []
         self._rng = np.random.default_rng(seed)
-        self._drafting: list[tuple[float, int]] = []
-        for stream in self.streams:
-            self._next_round(stream)
+        self.join(controllers)
 
     def run(self, for_us: float) -> float:
         """Tokens a second over the next `for_us` microseconds."""
@@ -102,10 +99,14 @@ class Simulation:
             self._step()
         return (self.tokens - before) / (self.now - began) * 1e6
 
+    def join(self, controllers: Sequence[Any]) -> None:
+        """Begins a stream with each."""
+        for controller in controllers:
+            self.streams.append(Stream(controller, ready_at=self.now))
+            self._next_round(self.streams[-1])
+
     def keep(self, count: int) -> None:
         """Ends all streams but `count`."""
-        self._drafting = [entry for entry in self._drafting if entry[1] < count]
-        heapq.heapify(self._drafting)
         del self.streams[count:]
 
     def _step(self) -> None:
@@ -194,19 +195,52 @@ class Simulation:
         return Proposal(tree, "m", draft_us=int(depth * self.world.draft_us))
 
 
-def adaptive(world: World, streams: int, sim_clock: Callable[[], float]) -> list[AdaptiveDepth]:
-    """Controllers of one process, which know the target's start-up profile and nothing else."""
-    sizes = (1, 2, 4, 8, 16, 32, 64)
-    profile = [(rows, 512, int(world.verify(rows))) for rows in sizes]
-    target, drafter = TargetCosts(VerifyCost(profile), batch=world.batch), DraftCosts()
-    return [
-        AdaptiveDepth(
-            Bounds(0, MOST, MOST, 4),
-            Budget(MOST, MOST),
-            Survival(drafter.counts, MOST),
-            target,
-            drafter,
-            clock=sim_clock,
-        )
-        for _ in range(streams)
-    ]
+class Crew(Protocol):
+    """A simulation, and where its further controllers come from."""
+
+    simulation: Simulation
+
+    def sessions(self, count: int) -> Sequence[Any]:
+        """So many new controllers."""
+
+
+class FixedCrew:
+    """Sessions of K = depth."""
+
+    def __init__(self, world: World, depth: int) -> None:
+        self.depth = depth
+        self.simulation = Simulation(world, ())
+
+    def sessions(self, count: int) -> list[Fixed]:
+        return [Fixed(self.depth) for _ in range(count)]
+
+
+class AdaptiveCrew:
+    """Sessions of one process, which know the target's start-up profile and nothing else."""
+
+    def __init__(self, world: World, seed: int = 0) -> None:
+        sizes = (1, 2, 4, 8, 16, 32, 64)
+        profile = [(rows, 512, int(world.verify(rows))) for rows in sizes]
+        self.target = TargetCosts(VerifyCost(profile), batch=world.batch)
+        self.drafter = DraftCosts()
+        self.simulation = Simulation(world, (), seed)
+
+    def sessions(self, count: int) -> list[AdaptiveDepth]:
+        return [
+            AdaptiveDepth(
+                Bounds(0, MOST, MOST, 4),
+                Budget(MOST, MOST),
+                Survival(self.drafter.counts, MOST),
+                self.target,
+                self.drafter,
+                clock=lambda: self.simulation.now / 1e6,
+            )
+            for _ in range(count)
+        ]
+
+
+def adaptive(world: World, streams: int, seed: int = 0) -> Simulation:
+    """Adaptive sessions that begin together."""
+    crew = AdaptiveCrew(world, seed)
+    crew.simulation.join(crew.sessions(streams))
+    return crew.simulation

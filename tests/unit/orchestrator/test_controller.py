@@ -89,6 +89,14 @@ def test_bounds_hold_in_every_state(
         assert choice.nodes == choice.depth  # a chain
 
 
+@pytest.mark.parametrize("draft_step_us", [None, 1.0, 1e6])
+def test_whole_trees_are_never_cut(draft_step_us: float | None) -> None:
+    whole = Bounds(0, 4, 12, 4, whole=True)
+    choice = choose(state(times=Times(0.0, draft_step_us)), whole, FAR)
+    assert (choice.depth, choice.nodes) in {(4, 12), (0, 0)}
+    assert (choice.depth == 0) == (draft_step_us == 1e6)
+
+
 def test_siblings_are_added_where_they_catch_and_rows_are_cheap() -> None:
     wide = Bounds(0, 4, 16, 4)
     assert choose(state(sibling=0.5), wide, FAR).nodes == 16

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.peers import PeerFull, PeerLost
 from orchestrator.remote_target import RemoteVerifier
-from outrider.core.round import SamplingParams
+from outrider.core.round import Features, SamplingParams
 from outrider.core.tree import TokenTree
 from outrider.serving.channels import connect
 from outrider.v1 import target_pb2, target_pb2_grpc
@@ -125,6 +125,18 @@ async def test_free_run_is_acknowledged_every_eight_tokens() -> None:
     assert got == list(range(1, 21))
     acknowledged = [m.acknowledge.base_len for m in call.written if m.HasField("acknowledge")]
     assert acknowledged == [12, 20]
+
+
+async def test_free_run_hands_feature_rows_on_and_refuses_what_are_none() -> None:
+    good, bad = tokens(1, base_len=5), tokens(2, base_len=6)
+    for reply, data in ((good, b"1234"), (bad, b"123")):
+        row = reply.free_run_tokens.features
+        row.start, row.rows, row.width, row.data = 3, 1, 2, data
+    verifier, _ = await opened(good, bad)
+    run = verifier.free_run(4, None, 9, 20, [])
+    assert (await anext(run)).features == Features(3, 1, 2, b"1234")
+    with pytest.raises(PeerLost, match=r"target: features\.data"):
+        await anext(run)
 
 
 async def test_bytes_of_rounds_leave_features_out() -> None:
