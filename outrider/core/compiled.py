@@ -36,6 +36,7 @@ KERNEL_FILES = (
     "core/weights.py",
     "models/lean/attention.py",
     "models/lean/lanes.py",
+    "models/lean/passes.py",
     "models/lean/products.py",
     "models/lean/rotation.py",
     "models/lean/rows.py",

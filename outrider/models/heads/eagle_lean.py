@@ -20,7 +20,7 @@ from outrider.models.heads.config import EAGLE1
 from outrider.models.heads.eagle import EagleHead
 from outrider.models.heads.rows import Drafted, Rows
 from outrider.models.lean.layer import Keys, Layer, Scratch, floats, head_logits
-from outrider.models.lean.linear import Array, Wide, make_linear
+from outrider.models.lean.linear import Array, Linear, Wide
 from outrider.models.lean.plan import Part, assemble, chain_part
 from outrider.models.lean.rotary import Rotary
 from outrider.models.lean.rows import add_norm, store_rows
@@ -58,13 +58,12 @@ class LeanEagle:
             self._token_norm = floats(layer.input_layernorm.weight)  # type: ignore[union-attr, arg-type]
             self._g_norm = floats(layer.hidden_norm.weight)  # type: ignore[union-attr, arg-type]
             self._norm = floats(head.norm.weight)  # type: ignore[arg-type]
-        make = partial(make_linear, kind=kind)
+        make = partial(Linear, kind=kind)
         shape = config.heads, config.kv_heads, config.head_dim
         self._layer = Layer.of(layer, make, shape, self._eps, None)
         self._head = make(head.lm_head.weight.detach())
         self._rotary = Rotary(head.rotary_emb)
-        sizes = config.hidden_size, config.heads * config.head_dim, config.intermediate_size
-        self._scratch = lru_cache(maxsize=32)(lambda rows: Scratch(rows, *sizes, kind))
+        self._scratch = lru_cache(maxsize=32)(lambda rows: Scratch(rows, self._layer, kind))
         self._inputs = lru_cache(maxsize=32)(lambda rows: Wide(rows, config.qkv_in, kind))
         shapes = [LayerShape(config.kv_heads, config.head_dim, config.head_dim)]
         self.pool = KVPool(shapes, dense, torch.device("cpu"), kv_bytes)
@@ -99,8 +98,9 @@ class LeanEagle:
         x, inputs = self._joined(embedded, torch.cat([rows.g for rows in batch]))
         cos, sin = self._rotary.rows(plan.positions)
         keys = Keys(self.pool.array, 0, cos, sin)
-        delta, scales = self._layer.run(x, inputs, self._scratch(len(ids)), plan, keys)
-        states = self._ended(x, delta, scales)
+        scratch = self._scratch(len(ids))
+        self._layer.run(x, inputs, scratch, plan, keys)
+        states = self._ended(x, scratch.delta, scratch.scales)
         for rows in batch:
             rows.cache.length += len(rows.tokens)
         fed = states if self.config.norm_output else x

@@ -55,9 +55,9 @@ class LeanMedusa:
     """
 
     def __init__(self, heads: MedusaHeads, kind: torch.dtype = torch.int8) -> None:
-        from outrider.models.lean.linear import make_linear
+        from outrider.models.lean.linear import Linear
 
-        make = partial(make_linear, kind=kind)
+        make = partial(Linear, kind=kind)
         self.draft_ids: npt.NDArray[np.int64] = heads.draft_ids.numpy().copy()
         self._config, self._kind = heads.config, kind
         linears = [[block.linear for block in blocks] for blocks in heads.blocks]  # type: ignore[attr-defined]

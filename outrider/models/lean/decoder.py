@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from outrider.models.lean.layer import Keys, Layer, Scratch, floats, head_logits
-from outrider.models.lean.linear import linears_name, make_linear
+from outrider.models.lean.layer import NOTHING, Keys, Layer, Scratch, floats, head_logits
+from outrider.models.lean.linear import Linear, linears_name
 from outrider.models.lean.plan import plan
 from outrider.models.lean.rotary import Rotary
 from outrider.models.lean.rows import add_norm
@@ -29,6 +29,8 @@ from outrider.models.lean.threads import take_threads
 from outrider.models.numerics import kernel_set
 from outrider.models.pool import LayerShape
 from outrider.models.segment import Segment
+
+_NONE = np.empty((0, 0), np.float32)
 
 
 class LeanDecoder:
@@ -48,7 +50,7 @@ class LeanDecoder:
         self.cache_dtype = torch.float32 if kind == torch.float32 else torch.bfloat16
         lean = f"lean numba={numba.__version__}"
         self.kernels = kernel_set(model.device, linears_name(kind), lean)
-        make = partial(make_linear, kind=kind)
+        make = partial(Linear, kind=kind)
         self._rotary = Rotary(decoder.rotary_emb)
         self._embedding = decoder.embed_tokens.weight.detach()
         self._norms = [floats(layer.input_layernorm.weight) for layer in decoder.layers]
@@ -56,10 +58,11 @@ class LeanDecoder:
             Layer.of(layer, make, shape, self._eps, _window(config, layer.self_attn))
             for layer in decoder.layers
         ]
+        self._norms.append(NOTHING)  # behind the last layer states stay float32
         self._norm = floats(decoder.norm.weight)
         self._head = make(model.lm_head.weight)
-        sizes = config.hidden_size, heads * dim, config.intermediate_size
-        self._scratch = lru_cache(maxsize=32)(lambda rows: Scratch(rows, *sizes, kind))
+        first = self._layers[0]
+        self._scratch = lru_cache(maxsize=32)(lambda rows: Scratch(rows, first, kind))
 
     @property
     def shapes(self) -> list[LayerShape]:
@@ -78,15 +81,17 @@ class LeanDecoder:
         normed = scratch.normed
         cos, sin = self._rotary.rows(plan_.positions)
         tapped: dict[int, Tensor] = {}
-        delta, scales = np.empty((0, 0), np.float32), normed.scales
-        for index, (layer, norm) in enumerate(zip(self._layers, self._norms, strict=True)):
-            add_norm(x, delta, scales, norm, eps, normed.array, normed.scales)
+        add_norm(x, _NONE, normed.scales, self._norms[0], eps, normed.array, normed.scales)
+        for index, layer in enumerate(self._layers):
             if index in taps:
                 tapped[index] = torch.from_numpy(x.copy())
             keys = Keys(pool.array, pool.offsets[index], cos, sin)
-            delta, scales = layer.run(x, normed, scratch, plan_, keys)
+            layer.run(x, normed, scratch, plan_, keys, self._norms[index + 1])
         states = np.empty_like(x)
-        add_norm(x, delta, scales, self._norm, eps, states, np.empty(rows, np.float32))
+        add_norm(
+            *(x, scratch.delta, scratch.scales, self._norm, eps, states),
+            np.empty(rows, np.float32),
+        )
         return torch.from_numpy(states), tapped
 
     def logits(self, states: Tensor) -> Tensor:

@@ -10,25 +10,32 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.models.lean.attention import attend
 from outrider.models.lean.linear import Array, Linear, Wide
+from outrider.models.lean.passes import run_layer
 from outrider.models.lean.plan import Plan
-from outrider.models.lean.rotation import rotate_and_write
-from outrider.models.lean.rows import add_norm, gated, store_rows
+from outrider.models.lean.rows import store_rows
+
+NOTHING = np.empty(0, np.float32)
 
 
 class Scratch:
     """Memory that a forward over `rows` rows writes to, kept for the next of that size.
 
-    hidden, heads, middle: widths of a state, of all query heads, and of the gated product.
+    layer: one of those that run in it.
     """
 
-    def __init__(self, rows: int, hidden: int, heads: int, middle: int, kind: torch.dtype) -> None:
-        self.normed = Wide(rows, hidden, kind)
-        self.attended = Wide(rows, heads, kind)
-        self.product = Wide(rows, middle, kind)
-        self.queries = np.empty((rows, heads), np.float32)
-        self.sums = np.empty((rows, heads), np.float32)
+    def __init__(self, rows: int, layer: Layer, kind: torch.dtype) -> None:
+        heads, middle = layer.heads * layer.dim, layer.gate_up.outputs // 2
+        self.normed = Wide(rows, layer.o.outputs, kind)
+        attended, product = Wide(rows, heads, kind), Wide(rows, middle, kind)
+        sums = np.empty((rows, heads), np.float32), np.empty((rows, heads), np.float32)
+        linears = layer.qkv, layer.o, layer.gate_up, layer.down
+        outputs = [np.empty((rows, linear.width), np.float32) for linear in linears]
+        self.delta, self.scales = outputs[-1], product.scales
+        self.arrays = (
+            *(self.normed.array, self.normed.scales, attended.array, attended.scales),
+            *(product.array, product.scales, *sums, *outputs),
+        )
 
 
 @dataclass(frozen=True)
@@ -88,59 +95,37 @@ class Layer:
         )
 
     def run(
-        self, x: Array, inputs: Wide, scratch: Scratch, plan: Plan, keys: Keys
-    ) -> tuple[Array, Array]:
+        self,
+        x: Array,
+        inputs: Wide,
+        scratch: Scratch,
+        plan: Plan,
+        keys: Keys,
+        following: Array = NOTHING,
+    ) -> None:
         """Attention and product of all rows: x [rows, hidden] += attention's output.
 
         Args:
             x: the residual, float32.
             inputs: what the query, key and value projections take.
-            scratch: of these rows; `normed` is overwritten.
+            scratch: of these rows. The product's output is left in its `delta` with `scales`, to be
+                added to x; where there is a norm, it is added, and the norm of x left in `normed`.
             plan: which rows see what.
             keys: where keys and values are kept.
-
-        Returns:
-            The product's output [rows, hidden], to be added to x, and its scales [rows].
+            following: weight of the norm behind the layer.
         """
-        normed, attended, product = scratch.normed, scratch.attended, scratch.product
-        qkv, view = self.qkv(inputs), plan.view(self.window)
-        rotate_and_write(
-            qkv,
-            inputs.scales,
-            self.bias,
-            self.query_norm,
-            self.key_norm,
+        run_layer(
+            x,
+            (inputs.array, inputs.scales),
+            (self.qkv.arrays, self.o.arrays, self.gate_up.arrays, self.down.arrays),
+            (self.bias, self.query_norm, self.key_norm, self.middle_norm, following),
             self.eps,
-            keys.cos,
-            keys.sin,
-            plan.block,
-            plan.place,
-            keys.buffer,
-            keys.first,
-            scratch.queries,
-            self.heads,
+            (self.heads, self.kv_heads, self.dim),
+            (keys.buffer, keys.first, keys.cos, keys.sin),
+            plan.arrays,
+            plan.view(self.window).arrays,
+            scratch.arrays,
         )
-        attend(
-            scratch.queries,
-            keys.buffer,
-            keys.first,
-            self.kv_heads,
-            self.dim,
-            plan.tables,
-            plan.tiles,
-            plan.segment,
-            view.begin,
-            view.past,
-            view.path_start,
-            view.path,
-            scratch.sums,
-        )
-        store_rows(scratch.sums, attended.array, attended.scales)
-        delta = self.o(attended)
-        add_norm(x, delta, attended.scales, self.middle_norm, self.eps, normed.array, normed.scales)
-        gate_up = self.gate_up(normed)
-        gated(gate_up, normed.scales, product.array, product.scales)
-        return self.down(product), product.scales
 
 
 def floats(weight: Tensor | None) -> Array:
@@ -153,6 +138,4 @@ def head_logits(head: Linear, states: Tensor, kind: torch.dtype) -> Tensor:
     inputs = Wide(states.shape[0], states.shape[1], kind)
     store_rows(states.contiguous().numpy(), inputs.array, inputs.scales)
     out = torch.from_numpy(head(inputs))
-    if out.dtype == torch.uint16:
-        return out.view(torch.bfloat16).float()
     return out * torch.from_numpy(inputs.scales)[:, None] if kind == torch.int8 else out

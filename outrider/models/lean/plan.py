@@ -29,6 +29,11 @@ class View:
     path_start: Index
     path: Index
 
+    @property
+    def arrays(self) -> tuple[Index, ...]:
+        """As the kernels take them."""
+        return self.begin, self.past, self.path_start, self.path
+
 
 @dataclass
 class Plan:
@@ -45,6 +50,11 @@ class Plan:
     tiles: Index
     _whole: View
     _views: dict[int, View] = field(default_factory=dict)
+
+    @property
+    def arrays(self) -> tuple[Index, ...]:
+        """As the kernels take them."""
+        return self.block, self.place, self.tables, self.tiles, self.segment
 
     def view(self, window: int | None) -> View:
         """What rows see where a layer attends to the last `window` positions; all where None."""

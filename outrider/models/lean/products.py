@@ -5,9 +5,9 @@ times four bytes, which are one float32, two bfloat16 or four int8 of an output'
 stay in registers, two vectors for each of up to twelve rows, and each lane adds the steps in their
 order. So a row has the same bits whatever rows stand beside it.
 
-int8: bytes plus 128 times signed bytes, added in int32, exactly (VPDPBUSD). bfloat16: pairs of
-products added in float32 (VDPBF16PS), which is exact but for the sums' rounding. float32: one fused
-multiply-add a step.
+int8: bytes plus 128 times signed bytes, added in int32, exactly (VPDPBUSD, or VPMADDWD on 16 bits).
+bfloat16: pairs of products added in float32 (VDPBF16PS, or two fused multiply-adds, whose sums are
+rounded otherwise). float32: one fused multiply-add a step.
 """
 
 from __future__ import annotations
@@ -28,36 +28,45 @@ TILE = 32
 _LANES = 16
 _FLOATS = ir.VectorType(ir.FloatType(), _LANES)
 _INTS = ir.VectorType(ir.IntType(32), _LANES)
+_WORDS = ir.VectorType(ir.IntType(16), 2 * _LANES)
 _INDEX = ir.IntType(64)
-_INSTRUCTION = {types.uint8: "vpdpbusd", types.uint16: "vdpbf16ps"}
-_FEATURE = {np.dtype(np.uint8): "avx512vnni", np.dtype(np.uint16): "avx512bf16"}
+_WAYS = {1: {"vpdpbusd": "avx512vnni", "vpmaddwd": "avx2"}, 2: {"vdpbf16ps": "avx512bf16"}}
 
 llvmlite.binding.initialize_native_asmparser()
 
 
-def available(dtype: np.dtype[Any], outputs: int, inputs: int) -> bool:
-    """Whether this processor has the product, and a weight [outputs, inputs] has whole tiles."""
+def way(itemsize: int) -> str:
+    """How this processor multiplies elements of so many bytes: an instruction, or "plain"."""
     features = llvmlite.binding.get_host_cpu_features()
-    has = dtype not in _FEATURE or features.get(_FEATURE[dtype], False)
-    return has and outputs % TILE == 0 and inputs * dtype.itemsize % 4 == 0
+    ways = _WAYS.get(itemsize, {})
+    return next((name for name, needed in ways.items() if features.get(needed)), "plain")
 
 
 def tiled(weight: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A weight [outputs, inputs] in the order of its tiles, as one row."""
-    outputs, inputs = weight.shape
+    """A weight [outputs, inputs] in the order of its tiles, as one row; zeros fill the last tile
+    and the last step."""
     width = 4 // weight.itemsize
-    steps = weight.reshape(outputs // TILE, TILE, inputs // width, width)
+    outputs, inputs = whole(weight.shape[0]), -(-weight.shape[1] // width) * width
+    filled = np.zeros((outputs, inputs), weight.dtype)
+    filled[: weight.shape[0], : weight.shape[1]] = weight
+    steps = filled.reshape(outputs // TILE, TILE, inputs // width, width)
     return np.ascontiguousarray(steps.transpose(0, 2, 1, 3)).reshape(-1)
 
 
+def whole(outputs: int) -> int:
+    """Outputs of the tiles that hold so many."""
+    return -(-outputs // TILE) * TILE
+
+
 @parallel
-def product(weights, inputs, start, factor, out):
+def product(linear, inputs, out):
     """out = inputs times weights.
 
-    weights as `tiled` has them, inputs [rows, n] and out [rows, m] float32, m in whole tiles. Of
-    bytes, inputs are signed ones plus 128, start [m] int32 is what takes that out again, and
-    factor [m] the outputs' scales; others have neither.
+    linear: weights as `tiled` has them, start and factor. inputs [rows, n] and out [rows, m]
+    float32, m in whole tiles. Of bytes, inputs are signed ones plus 128, start [m] int32 is what
+    takes that out again, and factor [m] the outputs' scales; others have neither.
     """
+    weights, start, factor = linear
     rows = inputs.shape[0]
     for tile in prange(out.shape[1] // TILE):
         row = 0
@@ -136,7 +145,7 @@ def _rows(
         for left, total in zip(lefts, totals, strict=True):
             spread = _spread(builder, builder.gep(left, [at]))
             pair = zip(total, right, strict=True)
-            added.append([_add(builder, inputs.dtype, t, spread, r) for t, r in pair])
+            added.append([_add(builder, _size(inputs), t, spread, r) for t, r in pair])
         following = builder.add(step, _index(1))
         step.add_incoming(_index(0), entry)
         step.add_incoming(following, body)
@@ -169,15 +178,70 @@ def _rows(
     return signature, codegen
 
 
-def _add(builder: Any, dtype: Any, total: Any, left: Any, right: Any) -> Any:
-    """total + left * right, four bytes a lane."""
-    if dtype in _INSTRUCTION:
+def _add(builder: Any, size: int, total: Any, left: Any, right: Any) -> Any:
+    """total + left * right, four bytes a lane, elements of `size` bytes."""
+    name = way(size)
+    if name in ("vpdpbusd", "vdpbf16ps"):
         kind = ir.FunctionType(total.type, [total.type, _INTS, _INTS])
-        made = ir.InlineAsm(kind, f"{_INSTRUCTION[dtype]} $3, $2, $0", "=v,0,v,v")
+        made = ir.InlineAsm(kind, f"{name} $3, $2, $0", "=v,0,v,v")
         return builder.call(made, [total, left, right])
+    if size == 4:
+        return _fused(builder, left, right, total)
+    if size == 2:
+        for part in (_low_half, _high_half):
+            total = _fused(builder, part(builder, left), part(builder, right), total)
+        return total
+    if name == "vpmaddwd":
+        for shift in (0, 8):
+            one = builder.and_(builder.lshr(left, _same(shift)), _same(0x00FF00FF))
+            total = builder.add(total, _pairs(builder, one, _signed(builder, right, shift)))
+        return total
+    for shift in range(0, 32, 8):
+        one = builder.and_(builder.lshr(left, _same(shift)), _same(0xFF))
+        other = builder.ashr(builder.shl(right, _same(24 - shift)), _same(24))
+        total = builder.add(total, builder.mul(one, other))
+    return total
+
+
+def _fused(builder: Any, left: Any, right: Any, total: Any) -> Any:
     kind = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
     fma = cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32")
     return builder.call(fma, [builder.bitcast(v, _FLOATS) for v in (left, right)] + [total])
+
+
+def _low_half(builder: Any, pair: Any) -> Any:
+    return builder.shl(pair, _same(16))
+
+
+def _high_half(builder: Any, pair: Any) -> Any:
+    return builder.and_(pair, _same(-0x10000))
+
+
+def _signed(builder: Any, right: Any, shift: int) -> Any:
+    """Bytes 0 and 2, or 1 and 3 with a shift of 8, of each lane as signed 16 bits."""
+    words, eight = builder.bitcast(right, _WORDS), ir.Constant(_WORDS, [8] * _WORDS.count)
+    words = words if shift else builder.shl(words, eight)
+    return builder.bitcast(builder.ashr(words, eight), _INTS)
+
+
+def _pairs(builder: Any, left: Any, right: Any) -> Any:
+    """Sums of the products of each lane's two signed 16 bits."""
+    narrow, out = ir.VectorType(ir.IntType(16), 16), ir.VectorType(ir.IntType(32), 8)
+    kind = ir.FunctionType(out, [narrow, narrow])
+    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.pmadd.wd")
+    words = [builder.bitcast(value, _WORDS) for value in (left, right)]
+    sums = []
+    for half in range(2):
+        places = ir.Constant(
+            ir.VectorType(ir.IntType(32), 16), list(range(16 * half, 16 * half + 16))
+        )
+        parts = [builder.shuffle_vector(v, _WORDS(ir.Undefined), places) for v in words]
+        sums.append(builder.call(function, parts))
+    return builder.shuffle_vector(*sums, ir.Constant(_INTS, list(range(_LANES))))
+
+
+def _same(value: int) -> Any:
+    return ir.Constant(_INTS, [value] * _LANES)
 
 
 def _spread(builder: Any, pointer: Any) -> Any:

@@ -50,15 +50,15 @@ def rotate_and_write(
     first,
     queries,
     heads,
+    kv_heads,
 ):
     """Rotates the rows' queries and keys, and writes keys and values to the pool.
 
-    qkv [rows, (heads + 2 kv) dim]; scales [rows]; bias [(heads + 2 kv) dim] or [0]; norms [dim] or
-    [0]; cos, sin [rows, dim / 2]; block, place [rows] say where a row is kept; queries [rows,
-    query heads * dim] float32, scaled by dim^-1/2.
+    qkv [rows, (heads + 2 kv) dim or more]; scales [rows]; bias [(heads + 2 kv) dim] or [0]; norms
+    [dim] or [0]; cos, sin [rows, dim / 2]; block, place [rows] say where a row is kept; queries
+    [rows, query heads * dim] float32, scaled by dim^-1/2.
     """
     dim = 2 * cos.shape[1]
-    kv_heads = (qkv.shape[1] // dim - heads) // 2
     factor = np.float32(1.0 / np.sqrt(dim))
     for row in prange(qkv.shape[0]):
         source, scale = qkv[row], scales[row]

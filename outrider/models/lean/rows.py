@@ -39,7 +39,7 @@ def mean_square(values):
 def add_norm(x, delta, delta_scale, weight, eps, out, out_scale):
     """x += delta (none where it has no rows); out = RMS norm of x, times weight.
 
-    x [rows, n] float32, delta [rows, n], weight [n], out [rows, n]; scales [rows].
+    x [rows, n] float32, delta [rows, n or more], weight [n], out [rows, n]; scales [rows].
     """
     for row in prange(x.shape[0]):
         values = x[row]
@@ -59,11 +59,11 @@ def add_norm(x, delta, delta_scale, weight, eps, out, out_scale):
 def gated(gate_up, scale, out, out_scale):
     """out = silu(gate) * up.
 
-    gate_up [rows, 2 n] with gate in front, out [rows, n]; scales [rows].
+    gate_up [rows, 2 n or more] with gate in front, out [rows, n]; scales [rows].
     """
     for row in prange(out.shape[0]):
         width = out.shape[1]
-        gate, up = gate_up[row, :width], gate_up[row, width:]
+        gate, up = gate_up[row, :width], gate_up[row, width : 2 * width]
         factor = scale[row]
         product = np.empty(width, np.float32)
         for i in range(width):
