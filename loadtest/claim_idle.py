@@ -3,6 +3,10 @@
 Two clusters run side by side, one of them without any draft service; texts alternate between them,
 and both are started anew several times, so that where their memory happens to lie is averaged, too.
 Each alternation is a ratio: tokens a second behind the first token, without drafts over with.
+
+Both are as users get them. That includes how long idle threads wait awake, which is shorter where a
+draft model is served (`outrider/cli/environment.py`); the result says how long. GOMP_SPINCOUNT, set
+by the user, holds for both and leaves the free run alone to be compared.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from loadtest.method import Outcome, Plan
 from loadtest.ratios import median_interval
 from outrider import Client
 from outrider.cli.bars import Show
+from outrider.cli.environment import service_environment
 from outrider.models.tokenizer import load_tokenizer
 
 STARTS = 4
@@ -41,7 +46,16 @@ def idle(plan: Plan, log: Log, show: Show) -> Outcome:
     costs = [100 * (log[key]["without"] / log[key]["with"] - 1) for key in keys]
     cost = median_interval(costs)
     limit = Limit("cost of K=0 in tokens/s, per cent, median", cost.median, MOST_COST)
-    return Outcome({"cost_percent": asdict(cost)}, [limit])
+    figures = {"cost_percent": asdict(cost), "spin_count": spin_counts(plan)}
+    return Outcome(figures, [limit])
+
+
+def spin_counts(plan: Plan) -> dict[str, str]:
+    """How often idle threads look before they sleep, with and without drafts."""
+    sides = {"with": plan.served.cluster(), "without": plan.served.cluster(drafters=False)}
+    return {
+        name: service_environment(side.drafters)["GOMP_SPINCOUNT"] for name, side in sides.items()
+    }
 
 
 def _alternate(plan: Plan, asked: Sequence[Asked], keys: Sequence[str], log: Log) -> None:

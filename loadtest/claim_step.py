@@ -1,7 +1,7 @@
 """The claim `step`: K follows a load step 1 -> 32 -> 1 users, and no text stalls.
 
 K alone, in the crowd and alone again is its mean over the latter half of each phase. It has fallen,
-or is back, at the end of the first window of 0.3 s whose mean is at or beyond the middle of the two
+or is back, at the end of the first window of 0.2 s whose mean is at or beyond the middle of the two
 levels; where there is none, the whole phase counts. A fall of less than half a token shows nothing
 and is refused. A stall is the longest gap between two arrivals of one text during the crowd, in
 units of the median gap in its latter half, which is a round.
@@ -26,7 +26,7 @@ from outrider.models.tokenizer import load_tokenizer
 
 CROWD = 32
 PROMPT, TOKENS = 48, 384  # of each text
-WINDOW_S = 0.3
+WINDOW_S = 0.2
 MOST_FALL_S, MOST_RETURN_S, MOST_STALL, LEAST_FALL = 1.0, 3.0, 3.0, 0.5
 
 

@@ -11,6 +11,7 @@ limit, which is not varied.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -31,6 +32,7 @@ from outrider.cli.bars import Show, staged
 from outrider.cli.bench import write
 from outrider.cli.console import ending_well, err
 
+THREADS = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT")
 TABLE_WIDTH = 130  # in files and logs; 80 cuts columns off
 FULL: dict[str, Sequence[Any]] = {
     "settings": tuple(grid.SETTINGS),
@@ -143,10 +145,11 @@ def main(
 
 
 def open_log(path: Path, about: dict[str, Any], *, fresh: bool) -> Log:
-    """The log of runs made so, at this commit."""
+    """The log of runs made so, at this commit, with what the user set for threads."""
     if fresh:
         path.unlink(missing_ok=True)
-    return Log(path, {**about, "commit": provenance.commit()})
+    threads = {name: os.environ.get(name) for name in THREADS}
+    return Log(path, {**about, **threads, "commit": provenance.commit()})
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ of response times). Only requests count in Locust's row of totals, so its reques
 failures are those of requests. Every entry is one value a request: Locust adds them up over
 workers, and its average is the mean over requests. Acceptance pooled over tokens comes from the
 samples (`--samples`), which workers send to the master and the master writes. Where a test is
-stopped, running requests may end (`--stop-timeout`, default 120 s).
+stopped, running requests may end (`--stop-timeout`, default 10 s).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from outrider.cli.prompts import Prompt
 from outrider.results import Chunk
 
 THREADS = 512
-STOP_S = 120.0
+STOP_S = 10.0  # Locust's workers are ready for the next test this long after a stop
 
 # gRPC's own threads would block gevent's one; Locust has patched the rest on import. Under gevent
 # every call and channel that waits takes a thread of this pool: with its ten, users would queue.
