@@ -71,7 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def start_recording(environment: Environment, **_: Any) -> None:
     """Gives the process its list of samples, and requests the time to end.
 
-    Without a --stop-timeout Locust kills its users within gRPC's calls, which may never return.
+    Without a --stop-timeout Locust kills its users within gRPC's calls: what they saw is lost.
     """
     Reader.recorder = Recorder(environment)
     environment.stop_timeout = environment.stop_timeout or STOP_S
