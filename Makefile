@@ -2,10 +2,10 @@
 PYTHON_BIN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench compare growth decision stall soak spinning demo test test-full test-compose lint format proto loadtest clean
+.PHONY: help setup bench compare growth decision stall soak spinning demo test test-full test-compose lint format proto loadtest loadtest-claims clean
 
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s%s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s%s\n", $$1, $$2}' Makefile
 
 setup: ## Make .venv with everything needed
 	@scripts/setup.sh
@@ -57,8 +57,11 @@ soak: setup ## 2,000 requests, cancels and errors among them: memory, sessions
 spinning: setup ## What draft and target cost each other by waiting awake
 	@$(PYTHON_BIN) -m benchmarks.spinning
 
-loadtest: setup ## One minute each at 1 and 8 users, with and without speculation
-	@$(PYTHON_BIN) -m loadtest.compare
+loadtest: setup ## The grid of load tests, resumable (hours); GRID="--quick" for less than 5 minutes
+	@$(PYTHON_BIN) -m loadtest.compare $(GRID)
+
+loadtest-claims: setup ## What must hold of adaptive K, resumable (hours); CLAIMS="--only users ..."
+	@$(PYTHON_BIN) -m loadtest.claims $(CLAIMS)
 
 clean: ## Remove .venv, stubs and caches
 	rm -rf .venv outrider/v1 .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist

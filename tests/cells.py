@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
@@ -13,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from loadtest.log import append, read
 from outrider.cli import provenance
 from outrider.cli.cluster import Cluster
 
@@ -33,16 +33,7 @@ C = TypeVar("C", bound=Keyed)
 
 def done(log: Path) -> dict[str, dict[str, Any]]:
     """Finished cells of a log, by key."""
-    if not log.exists():
-        return {}
-    rows = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    return {row["key"]: row for row in rows}
-
-
-def append(log: Path, row: dict[str, Any]) -> None:
-    """Adds a row to a log."""
-    with log.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
+    return {row["key"]: row for row in read(log)}
 
 
 def progress_bar(console: Console) -> Progress:

@@ -46,7 +46,8 @@ class Cluster:
 
     Args:
         target: Hugging Face directory, hub id, GGUF file, or default.
-        drafters: NAME or NAME=PATH; None is every drafter that the target has without a path.
+        drafters: NAME or NAME=PATH; None is every drafter that the target has without a path;
+            empty: no draft service, and `draft_address` is empty, too.
         dtype: auto, float32, bfloat16 or int8.
         device: cpu or cuda:N.
         redis_url: an existing server; None starts an embedded one.
@@ -144,7 +145,8 @@ class Cluster:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._processes = Processes(self._folder)
         target, draft, orchestrator, valkey = free_ports(4)
-        self.target_address, self.draft_address = f"{LOOPBACK}:{target}", f"{LOOPBACK}:{draft}"
+        self.target_address = f"{LOOPBACK}:{target}"
+        self.draft_address = f"{LOOPBACK}:{draft}" if self.drafters else ""
         self.address = f"{LOOPBACK}:{self._port or orchestrator}"
         if self.redis_url is None:
             self.redis_url = f"redis://{LOOPBACK}:{valkey}/0"
@@ -152,11 +154,14 @@ class Cluster:
             self._await("valkey", lambda: _answers_ping(valkey), deadline)
         model = ["--dtype", self.dtype, "--device", self.device]
         self._serve("target", self.target_address, ["--model", self.target, *model])
-        drafters = [flag for drafter in self.drafters for flag in ("--drafter", drafter)]
-        self._serve("draft", self.draft_address, ["--target", self.target, *drafters, *model])
+        if self.drafters:
+            drafters = [flag for drafter in self.drafters for flag in ("--drafter", drafter)]
+            self._serve("draft", self.draft_address, ["--target", self.target, *drafters, *model])
         self._await("target", lambda: is_healthy(self.target_address), deadline)
-        self._await("draft", lambda: is_healthy(self.draft_address), deadline)
-        peers = ["--target", self.target_address, "--draft", self.draft_address]
+        peers = ["--target", self.target_address]
+        if self.drafters:
+            self._await("draft", lambda: is_healthy(self.draft_address), deadline)
+            peers += ["--draft", self.draft_address]
         shared = ["--tokenizer", self.target, "--redis-url", self.redis_url]
         self._serve("orchestrator", self.address, [*peers, *shared])
         self._await("orchestrator", lambda: is_healthy(self.address), deadline)

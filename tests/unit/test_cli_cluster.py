@@ -118,6 +118,14 @@ def test_a_service_that_never_is_healthy_ends_the_start_in_time(
         pass
 
 
+def test_without_drafters_there_is_no_draft_service(modules: Path, tmp_path: Path) -> None:
+    with cluster(tmp_path, drafters=[]) as running, Client(running.address) as client:
+        assert client.generate("hi").text == "abcdef"
+        assert set(running.pids) == {"valkey", "target", "orchestrator"}
+    log = (tmp_path / "logs" / "orchestrator.log").read_text()
+    assert "--draft" not in log
+
+
 def test_an_existing_redis_is_used_and_none_started(modules: Path, tmp_path: Path) -> None:
     with cluster(tmp_path, redis_url="redis://127.0.0.1:1/0"):
         assert not (tmp_path / "logs" / "valkey.log").exists()
