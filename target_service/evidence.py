@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 
 from outrider.core.round import Ids, NodeEvidence
-from outrider.core.sampling import warp
+from outrider.core.sampling import warp_rows
 from outrider.core.tree import TokenTree
 from target_service.session import Session
 
@@ -32,8 +32,8 @@ def gather(
     rows: npt.NDArray[np.float32] = logits.cpu().numpy()
     samples: list[int] = []
     nodes: dict[int, NodeEvidence] = {}
-    for node, depth in enumerate(tree.depths):
-        law = warp(rows[node], session.sampling)
+    laws = warp_rows(rows, session.sampling)
+    for node, (depth, law) in enumerate(zip(tree.depths, laws, strict=True)):
         if node in supports:
             token, mass = session.sample_outside(law, supports[node])
             nodes[node] = NodeEvidence(law.at(supports[node]), mass)

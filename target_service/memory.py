@@ -24,6 +24,11 @@ class Memory:
     def __len__(self) -> int:
         return len(self._sessions)
 
+    @property
+    def streaming(self) -> bool:
+        """Whether a session has begun to get tokens; it may be back with its next tree at once."""
+        return any(session.round > 0 for session in self._sessions.values())
+
     def open(self, session: Session) -> None:
         """Takes a session up and gives it the blocks that are known of its prompt, with their
         features."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-CHUNK = 16
+CHUNK = 8
 """Rows of prompts come in multiples of it, counted from a text's beginning."""
-STRETCH = 2.2
+STRETCH = 1.6
 """How much longer than a step without prompts one with prompts may take."""
-_BLEND = 0.1  # of a new measurement in the mean
+_BLEND = 0.1  # of a new measurement in the mean of steps without prompts
+_QUICK = 0.5  # in what a prompt's row adds, which grows with the text in front of it
 
 
 class Pace:
@@ -20,9 +21,10 @@ class Pace:
         self._most = most
         self._allowed = CHUNK
         self._bare: float | None = None
+        self._row: float | None = None
 
     def rows(self, running: bool) -> int:
-        """Prompt rows for the next step; `running`: whether streams that have begun take part."""
+        """Prompt rows for the next step; `running`: whether streams wait that have begun."""
         return min(self._allowed, self._most) if running else self._most
 
     def learn(self, seconds: float, prompt_rows: int, running: bool) -> None:
@@ -33,7 +35,11 @@ class Pace:
             known = seconds if self._bare is None else self._bare
             self._bare = known + _BLEND * (seconds - known)
         elif self._bare is not None:
-            if seconds > STRETCH * self._bare:
-                self._allowed = max(CHUNK, self._allowed // 2 // CHUNK * CHUNK)
-            elif prompt_rows >= self._allowed and seconds < 0.7 * STRETCH * self._bare:
-                self._allowed = min(self._most, self._allowed + CHUNK)
+            each = max(0.0, seconds - self._bare) / prompt_rows
+            known = each if self._row is None else self._row
+            self._row = known + _QUICK * (each - known)
+            borne = (STRETCH - 1) * self._bare
+            most = 2 * self._allowed  # one lucky step is no reason for a long one
+            if self._row * most > borne:
+                most = int(borne / self._row)
+            self._allowed = max(CHUNK, min(most, self._most) // CHUNK * CHUNK)

@@ -151,8 +151,7 @@ class Schedule:
         waiting = len(ready)
         if waiting > self._batch:
             ready = sorted(ready, key=lambda item: item.session.steps)[: self._batch]
-        running = any(item.session.round > 0 for item in ready)
-        budget = self._pace.rows(running)
+        budget = self._pace.rows(self._memory.streaming)
         taken: list[tuple[Item, Work]] = []
         # Oldest first: what makes room for one takes rows of younger ones, whose work comes later.
         for item in sorted(ready, key=lambda item: item.session.serial):

@@ -25,8 +25,9 @@ from outrider.home import home
 
 try:
     import numba
+    from numba import prange
 except ImportError:  # a GPU check on a machine that lacks it: kernels run as Python, slowly
-    numba = None  # type: ignore[assignment]
+    numba, prange = None, range  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 

@@ -99,18 +99,57 @@ def warp(logits: Logits, params: SamplingParams) -> Law:
     size = logits.size
     if params.greedy:
         return Law(np.array([greedy(logits)]), np.ones(1), 1.0, size)
-    peak = float(logits.max())
-    if not math.isfinite(peak):
-        raise ValueError(f"logits: the greatest is {peak}, limit finite")
+    peak = _peak(logits)
     ids, candidates = _all(size), np.ascontiguousarray(logits, np.float32)
     if 0 < params.top_k < size:
         ids = largest(candidates, params.top_k)
         candidates = candidates[ids]
     weights = kernels.weigh(candidates, peak, params.temperature)
     total = _mass(weights)
-    if params.top_p < 1.0:
-        kept = kernels.nucleus(weights, total, params.top_p)
-        ids, weights = ids[kept], weights[kept]
+    kept = kernels.nucleus(weights, total, params.top_p) if params.top_p < 1.0 else None
+    return _law(ids, weights, total, kept, params, size)
+
+
+def warp_rows(logits: Logits, params: SamplingParams) -> list[Law]:
+    """`warp` of each row [n, V], the same to the bit, on all threads of the kernels.
+
+    Raises:
+        ValueError: see `warp`.
+    """
+    rows, size = logits.shape
+    if rows == 1 or params.greedy or 0 < params.top_k < size:
+        return [warp(row, params) for row in logits]
+    weights, places = np.empty((rows, size)), np.empty((rows, size), np.int64)
+    totals, counts = kernels.weigh_rows(
+        np.ascontiguousarray(logits), params.temperature, params.top_p, weights, places
+    )
+    laws = []
+    for row in range(rows):
+        if math.isnan(totals[row]):
+            _peak(logits[row])
+        kept = places[row, : counts[row]] if params.top_p < 1.0 else None
+        laws.append(_law(_all(size), weights[row], float(totals[row]), kept, params, size))
+    return laws
+
+
+def _peak(logits: Logits) -> float:
+    peak = float(logits.max())
+    if not math.isfinite(peak):
+        raise ValueError(f"logits: the greatest is {peak}, limit finite")
+    return peak
+
+
+def _law(
+    ids: Ids,
+    weights: Probabilities,
+    total: float,
+    nucleus: Ids | None,
+    params: SamplingParams,
+    size: int,
+) -> Law:
+    """The law of what top-p keeps (places in `ids`), cut by min-p."""
+    if nucleus is not None:
+        ids, weights = ids[nucleus], weights[nucleus]
         total = _mass(weights)
     if params.min_p > 0.0:  # the likeliest has weight 1
         kept = kernels.at_least(weights, params.min_p)
@@ -158,6 +197,7 @@ def prepare() -> None:
     law = warp(
         np.arange(2.0 * _BLOCK, dtype=np.float32), SamplingParams(top_k=1, top_p=0.5, min_p=0.5)
     )
+    warp_rows(np.zeros((2, 2 * _BLOCK), np.float32), SamplingParams(top_p=0.5))
     law.draw(0.5)
     law.seeded_draw(0, 0, 0)
     truncate(law.dense(), 1)

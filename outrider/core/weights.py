@@ -12,7 +12,7 @@ from math import factorial
 import numpy as np
 import numpy.typing as npt
 
-from outrider.core.compiled import fused, inline, kernel
+from outrider.core.compiled import fused, inline, kernel, parallel, prange
 
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
@@ -51,16 +51,36 @@ def _exp(z: float) -> float:
 
 
 @fused
-def weigh(logits: npt.NDArray[np.float32], peak: float, temperature: float) -> Floats:
-    """exp((x - peak) / temperature) of every logit x [n]; peak is the greatest."""
-    weights = np.empty(logits.size)
+def weigh_into(
+    logits: npt.NDArray[np.float32], peak: float, temperature: float, weights: Floats
+) -> None:
+    """exp((x - peak) / temperature) of every logit x [n] into weights [n]; peak is the greatest."""
     if temperature == 1.0:  # a division costs as much as the rest
         for i in range(logits.size):
             weights[i] = _exp(np.float64(logits[i]) - peak)
     else:
         for i in range(logits.size):
             weights[i] = _exp((np.float64(logits[i]) - peak) / temperature)
+
+
+def weigh(logits: npt.NDArray[np.float32], peak: float, temperature: float) -> Floats:
+    """The weights [n] of `weigh_into`."""
+    weights = np.empty(logits.size)
+    weigh_into(logits, peak, temperature, weights)
     return weights
+
+
+@kernel
+def greatest(values: npt.NDArray[np.float32]) -> float:
+    """The greatest of values [n]; NaN where one is none."""
+    most = np.full(_CHUNK, -np.inf, np.float32)
+    strange = 0
+    for start in range(0, values.size, _CHUNK):
+        chunk = values[start : start + _CHUNK]
+        for i in range(chunk.size):
+            most[i] = chunk[i] if chunk[i] > most[i] else most[i]
+            strange += chunk[i] != chunk[i]
+    return np.nan if strange else np.float64(most.max())
 
 
 @kernel
@@ -129,6 +149,35 @@ def nucleus(weights: Floats, total: float, top_p: float) -> Positions:
         above[count] = position
         count += (weight > least) | ((weight == least) & (position >= first))
     return above[:count].copy()
+
+
+@parallel
+def weigh_rows(
+    logits: npt.NDArray[np.float32],
+    temperature: float,
+    top_p: float,
+    weights: Floats,
+    kept: Positions,
+) -> tuple[Floats, Positions]:
+    """`weigh` of rows [n, V] into weights [n, V], their masses [n], and the nuclei.
+
+    Where top_p is below 1 the first counts [n] of a row of kept [n, V] are its nucleus. The mass of
+    a row whose greatest logit is not finite is NaN, and nothing else is said of it.
+    """
+    totals, counts = np.empty(logits.shape[0]), np.zeros(logits.shape[0], np.int64)
+    for row in prange(logits.shape[0]):
+        mine, peak = weights[row], greatest(logits[row])
+        totals[row] = np.nan
+        if not np.isfinite(peak):
+            continue
+        weigh_into(logits[row], peak, temperature, mine)
+        total = mass_up_to(mine, np.inf)
+        totals[row] = total
+        if top_p < 1.0:
+            positions = nucleus(mine, total, top_p)
+            kept[row, : positions.size] = positions
+            counts[row] = positions.size
+    return totals, counts
 
 
 @kernel

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from outrider.core import sampling
 from outrider.core.round import SamplingParams
-from outrider.core.sampling import Law, largest, warp
+from outrider.core.sampling import Law, largest, warp, warp_rows
 from outrider.core.weights import mass_up_to, nucleus, weigh
 from tests.local.laws import g_test
 
@@ -53,6 +53,29 @@ def check(logits: np.ndarray, params: SamplingParams, law: Law) -> None:
     bare = reference.probabilities(logits, SamplingParams(params.temperature))
     expected = np.where(support, bare, 0.0)
     np.testing.assert_allclose(p, expected / expected.sum(), rtol=1e-12, atol=0)
+
+
+@given(LOGITS, PARAMS, st.integers(1, 4))
+@settings(max_examples=60, deadline=None)
+def test_rows_together_have_the_laws_of_each_alone(
+    values: list[float], params: SamplingParams, count: int
+) -> None:
+    row = np.array(values, np.float32)
+    if not np.isfinite(row.max()):
+        return
+    rows = np.stack([np.roll(row, shift) for shift in range(count)])
+    for law, alone in zip(warp_rows(rows, params), [warp(r, params) for r in rows], strict=True):
+        assert np.array_equal(law.ids, alone.ids)
+        assert np.array_equal(law.weights, alone.weights)
+        assert (law.total, law.vocabulary) == (alone.total, alone.vocabulary)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_row_that_has_no_greatest_is_refused_among_others(bad: float) -> None:
+    rows = np.stack([normal(500), normal(500, seed=1)])
+    rows[1, 77] = bad
+    with pytest.raises(ValueError, match="logits: the greatest is"):
+        warp_rows(rows, SamplingParams(top_p=0.9))
 
 
 def normal(size: int, scale: float = 3.0, seed: int = 0) -> np.ndarray:

@@ -94,12 +94,21 @@ def test_round_behind_the_prefill_is_its_tree() -> None:
 
 
 def test_prefill_goes_on_until_its_rows_are_used_up_and_never_holds_trees_back() -> None:
-    schedule = schedule_of(40)
+    pool = small_pool(64)
+    memory = Memory(pool, PrefixCache(pool, 64))
+    schedule = Schedule(memory, Pace(44), 64)
     for _ in range(4):
         schedule.add(waiting(session(100)))
-    assert rows(schedule) == [32, 16]
-    schedule.add(waiting(session(10, 9, round_=1), TokenTree.chain(9, [1, 2])))
-    assert rows(schedule) == [16, 3]
+    assert rows(schedule) == [40, 8]
+    stream = session(10, round_=1)
+    memory.open(stream)
+    assert rows(schedule) == [8]  # it may come at any time
+    stream.cache.length = 9
+    schedule.add(waiting(stream, TokenTree.chain(9, [1, 2])))
+    assert rows(schedule) == [8, 3]
+    memory.close(stream)
+    schedule.remove(stream)
+    assert rows(schedule) == [40, 8]
 
 
 def test_with_more_waiting_than_a_step_takes_each_gets_its_turn() -> None:
@@ -127,9 +136,9 @@ def test_a_step_tells_how_many_it_had_no_room_for() -> None:
 
 
 def test_one_prefill_always_goes_on() -> None:
-    schedule = schedule_of(8)
+    schedule = schedule_of(4)
     schedule.add(waiting(session(100)))
-    assert rows(schedule) == [16]
+    assert rows(schedule) == [8]
 
 
 def test_free_run_waits_where_it_is_too_far_ahead() -> None:
