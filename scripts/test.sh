@@ -4,4 +4,4 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 # Threads that spin while another process computes slow both down several times over.
 export GOMP_SPINCOUNT="${GOMP_SPINCOUNT:-1000}" OMP_NUM_THREADS="${OMP_NUM_THREADS:-2}"
-exec .venv/bin/python -m pytest -m "not full and not compose" "$@"
+exec .venv/bin/python -m pytest --durations=20 -m "not full and not compose" "$@"

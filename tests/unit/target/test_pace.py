@@ -40,7 +40,7 @@ def test_rows_that_grow_dearer_become_fewer_within_a_few_steps() -> None:
     pace = taught(0.01, 1e-4)
     before = pace.rows(True)
     for _ in range(6):
-        pace.learn(0.01 + 4e-4 * before, before, True)
+        pace.learn(0.01 + 3e-4 * before, before, True)
     assert pace.rows(True) == 2 * CHUNK
     assert before > 2 * CHUNK
 
