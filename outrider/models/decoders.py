@@ -11,7 +11,6 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from outrider.models.attention import UnsupportedModelError
 from outrider.models.family import check_supported
 from outrider.models.generic import GenericDecoder
-from outrider.models.linear import packing_available
 
 if TYPE_CHECKING:
     from outrider.models.causal_lm import Decoder
@@ -35,8 +34,8 @@ def why_not_lean(config: PreTrainedConfig, device: torch.device, dtype: torch.dt
         return f"it runs on {device.type}, and the kernels are for processors"
     if importlib.util.find_spec("numba") is None:
         return "Numba is not installed"
-    if not packing_available(dtype, device):
-        return f"this processor has no packed linears in {str(dtype).removeprefix('torch.')}"
+    if dtype not in (torch.float32, torch.bfloat16):
+        return f"its weights are {str(dtype).removeprefix('torch.')}, not float32 or bfloat16"
     if config.hidden_act != "silu":
         return f"its activation is {config.hidden_act}, not silu"
     heads = config.num_attention_heads

@@ -124,7 +124,7 @@ def _decoder(config: PreTrainedConfig) -> tuple[str, str]:
     reason = why_not_lean(config, torch.device("cpu"), torch.float32)
     if reason is not None:
         return "generic", reason
-    return "lean", f"family {config.model_type}, and this processor has packed linears"
+    return "lean", f"family {config.model_type}"
 
 
 def _has_generation(path: Path) -> bool:

@@ -95,7 +95,7 @@ def to_bfloat16(x):
 def store_row(values: Any, out: Any) -> float:
     """Writes float32 values [n] into out [n] of float32, bfloat16 or uint8; returns their scale.
 
-    uint8 holds a signed byte plus 128, the kind that oneDNN has fast products for; the largest
+    uint8 holds a signed byte plus 128, as the products of `lean.products` take it; the largest
     magnitude becomes 127. The scale is 1 for the others.
     """
     raise NotImplementedError
