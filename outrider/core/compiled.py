@@ -25,9 +25,8 @@ from outrider.home import home
 
 try:
     import numba
-    from numba import prange
 except ImportError:  # a GPU check on a machine that lacks it: kernels run as Python, slowly
-    numba, prange = None, range  # type: ignore[assignment]
+    numba = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +46,7 @@ KERNEL_FILES = (
 )
 """Files in the package that machine code is made of; the last holds a constant."""
 
+prange: Any = range if numba is None else numba.prange
 _FUSED = {"contract"}
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
