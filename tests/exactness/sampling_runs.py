@@ -53,7 +53,10 @@ def memoise(monkeypatch: pytest.MonkeyPatch) -> None:
             warped[key] = warp(logits, params)
         return warped[key]
 
-    monkeypatch.setattr("target_service.evidence.warp", remembered)
+    def rows(logits: npt.NDArray[np.float32], params: SamplingParams) -> list[Law]:
+        return [remembered(row, params) for row in logits]
+
+    monkeypatch.setattr("target_service.evidence.warp_rows", rows)
     monkeypatch.setattr(choose, "warp", remembered)
     monkeypatch.setattr(choose, "truncate", lambda q, m: cut(q.tobytes(), m))
 
