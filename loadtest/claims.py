@@ -30,6 +30,7 @@ from loadtest.claim_step import step
 from loadtest.compare import open_log
 from loadtest.grid import check
 from loadtest.method import Measure, Outcome, Plan
+from loadtest.options import Device, Drafters, Dtype, Fresh, Method, Target
 from loadtest.runs import Load, Served
 from outrider.cli import provenance
 from outrider.cli.bars import staged
@@ -81,15 +82,13 @@ def main(
     alternations: Annotated[int, typer.Option(min=1, help="of `idle`")] = 20,
     repeats: Annotated[int, typer.Option(min=1, help="of `step`")] = 5,
     max_tokens: Annotated[int, typer.Option(min=2, help="tokens per request")] = 64,
-    method: Annotated[str, typer.Option(help="drafter; the server's first one without it")] = "",
-    target: Annotated[str, typer.Option(help="model of the clusters")] = "default",
-    drafter: Annotated[
-        list[str] | None, typer.Option("--drafter", help="NAME or NAME=PATH; repeatable")
-    ] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or int8")] = "auto",
-    device: Annotated[str, typer.Option(help="cpu or cuda:N")] = "cpu",
+    method: Method = "",
+    target: Target = "default",
+    drafter: Drafters = None,
+    dtype: Dtype = "auto",
+    device: Device = "cpu",
     out: Annotated[Path | None, typer.Option(help="the result; runs lie beside it")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="forget runs that are stored")] = False,
+    fresh: Fresh = False,
 ) -> None:
     """Measures, stores, prints; exit status 1 where a claim does not hold."""
     held = True

@@ -25,6 +25,7 @@ from rich.console import Console
 from loadtest import grid, plots, tables
 from loadtest.grid import Cell
 from loadtest.log import Log
+from loadtest.options import Device, Drafters, Dtype, Fresh, Method, Target
 from loadtest.runs import Load, Served, batch_limit, run_locust, warm_up
 from outrider import Client
 from outrider.cli import provenance
@@ -104,16 +105,14 @@ def main(
     seconds: Annotated[
         int | None, typer.Option(min=1, help="length of each run [default: 20, quick: 5]")
     ] = None,
-    method: Annotated[str, typer.Option(help="drafter; the server's first one without it")] = "",
+    method: Method = "",
     max_tokens: Annotated[int, typer.Option(min=1, help="tokens per request")] = 48,
-    target: Annotated[str, typer.Option(help="model of own clusters")] = "default",
-    drafter: Annotated[
-        list[str] | None, typer.Option("--drafter", help="NAME or NAME=PATH, of own clusters")
-    ] = None,
-    dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or int8")] = "auto",
-    device: Annotated[str, typer.Option(help="cpu or cuda:N")] = "cpu",
+    target: Target = "default",
+    drafter: Drafters = None,
+    dtype: Dtype = "auto",
+    device: Device = "cpu",
     out: Annotated[Path, typer.Option(help="folder of the results")] = Path("build/loadtest"),
-    fresh: Annotated[bool, typer.Option("--fresh", help="forget what is stored there")] = False,
+    fresh: Fresh = False,
 ) -> None:
     """Runs the grid; exit status 1 where a request failed. --setting, --users, --batch, --kind may
     be repeated.

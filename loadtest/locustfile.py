@@ -31,7 +31,7 @@ from locust.env import Environment
 from locust.runners import WorkerRunner
 
 from loadtest.grid import PROMPTS
-from loadtest.report import Sample, write_samples
+from loadtest.report import NO_SPECULATION, Sample, write_samples
 from outrider import Client, OutriderError
 from outrider.cli import prompts
 from outrider.cli.door import speculative
@@ -95,7 +95,7 @@ def send_samples(client_id: str, data: dict[str, Any], **_: Any) -> None:
 @events.worker_report.add_listener  # type: ignore[untyped-decorator]
 def take_samples(client_id: str, data: dict[str, Any], **_: Any) -> None:
     """The same, at the master."""
-    Reader.recorder.samples += [Sample(**sample) for sample in data["samples"]]
+    Reader.recorder.samples += [Sample.from_json(sample) for sample in data["samples"]]
     Reader.recorder.failures += Counter(data["failures"])
 
 
@@ -130,8 +130,9 @@ class Recorder:
         self._entry("time to first token", sample.first_token_s * 1e3, 1)
         if sample.per_token_s is not None:
             self._entry("time per output token", sample.per_token_s * 1e3, sample.tokens)
-        if sample.drafted:
-            self._entry("acceptance rate %", 100 * sample.accepted / sample.drafted, sample.drafted)
+        told = sample.speculation
+        if told.drafted:
+            self._entry("acceptance rate %", 100 * told.acceptance_rate, told.drafted)
 
     def failed(self, error: OutriderError, total_s: float) -> None:
         """Books one error."""
@@ -197,12 +198,12 @@ class Reader(User):
                 first = time.perf_counter()
             result = chunk.result
         total_s = time.perf_counter() - started
-        return Sample.of(
-            result.speculation if result else None,
+        return Sample(
             started=began,
             total_s=total_s,
             first_token_s=total_s if first is None else first - started,
             tokens=tokens,
+            speculation=(result.speculation if result else None) or NO_SPECULATION,
         )
 
     def _stream(self, prompt: Prompt) -> Iterator[Chunk]:

@@ -51,8 +51,21 @@ class Plan:
             ("pairs", self.pairs, LEAST_PAIRS),
             ("alternations", self.alternations, LEAST_ALTERNATIONS),
         )
+        levels = (
+            ("users", self.users, Plan.users),
+            ("round_trips_ms", self.round_trips_ms, Plan.round_trips_ms),
+        )
         return [
-            f"{name}: {value}, at least {least}" for name, value, least in asked if value < least
+            *(
+                f"{name}: {value}, at least {least}"
+                for name, value, least in asked
+                if value < least
+            ),
+            *(
+                f"{name}: {', '.join(map(str, given))}, at least {', '.join(map(str, needed))}"
+                for name, given, needed in levels
+                if not set(needed) <= set(given)
+            ),
         ]
 
 

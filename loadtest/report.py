@@ -12,6 +12,8 @@ from typing import Any
 
 from outrider.results import Speculation
 
+NO_SPECULATION = Speculation("", 0, 0, 0, 0, 0, 0, True)
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -20,37 +22,19 @@ class Sample:
     started: since the epoch, so that all workers' samples share a clock.
     first_token_s: from the request to the first token.
     tokens: emitted tokens. Times per output token need two.
-    drafted, accepted, emitted, rounds, passes: as the response's speculation block counts them.
-    depths: sum over rounds of the depth that the tree reached.
+    speculation: as the response tells it; with no counts where it has no such block.
     """
 
     started: float
     total_s: float
     first_token_s: float
     tokens: int
-    method: str = ""
-    rounds: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    emitted: int = 0
-    passes: int = 0
-    depths: int = 0
+    speculation: Speculation = NO_SPECULATION
 
     @classmethod
-    def of(cls, report: Speculation | None, **seen: Any) -> Sample:
-        """What the user saw, with what the response told."""
-        if report is None:
-            return cls(**seen)
-        return cls(
-            **seen,
-            method=report.method,
-            rounds=report.rounds,
-            drafted=report.drafted,
-            accepted=report.accepted,
-            emitted=report.emitted,
-            passes=report.passes,
-            depths=sum(report.drafted_per_position),
-        )
+    def from_json(cls, stored: dict[str, Any]) -> Sample:
+        """The reverse of `dataclasses.asdict`."""
+        return cls(**{**stored, "speculation": Speculation(**stored["speculation"])})
 
     @property
     def per_token_s(self) -> float | None:
@@ -63,9 +47,15 @@ class Sample:
         return self.started + self.total_s
 
     @property
+    def depths(self) -> int:
+        """Sum over rounds of the depth that the tree reached."""
+        return sum(self.speculation.drafted_per_position)
+
+    @property
     def k(self) -> float | None:
         """Mean depth over target passes, those of K=0 among them; None without a pass."""
-        return self.depths / self.passes if self.passes else None
+        passes = self.speculation.passes
+        return self.depths / passes if passes else None
 
     def tokens_within(self, opens: float, closes: float) -> float:
         """Tokens that came between two times, those behind the first one evenly spread."""
@@ -137,10 +127,11 @@ def summarise(
     if longest_s is not None:
         ended = min(ended, begun + longest_s)
     tokens = sum(sample.tokens_within(begun, ended) for sample in samples)
-    drafted = sum(sample.drafted for sample in samples)
-    rounds = sum(sample.rounds for sample in samples)
-    passes = sum(sample.passes for sample in samples)
-    methods = sorted({sample.method for sample in samples if sample.method})
+    told = [sample.speculation for sample in samples]
+    drafted = sum(each.drafted for each in told)
+    rounds = sum(each.rounds for each in told)
+    passes = sum(each.passes for each in told)
+    methods = sorted({each.method for each in told if each.method})
     return Figures(
         method=",".join(methods) or "plain",
         requests=len(samples),
@@ -154,8 +145,8 @@ def summarise(
             sample.per_token_s for sample in samples if sample.per_token_s is not None
         ),
         request_ms=Percentiles.of_seconds(sample.total_s for sample in samples),
-        acceptance_rate=sum(sample.accepted for sample in samples) / drafted if drafted else None,
-        acceptance_length=sum(sample.emitted for sample in samples) / rounds if rounds else None,
+        acceptance_rate=sum(each.accepted for each in told) / drafted if drafted else None,
+        acceptance_length=sum(each.emitted for each in told) / rounds if rounds else None,
         k=sum(sample.depths for sample in samples) / passes if passes else None,
         k_by_second=_k_by_second(samples, begun, ended),
     )
@@ -177,7 +168,7 @@ def _k_by_second(samples: Sequence[Sample], begun: float, ended: float) -> list[
 def read_samples(path: Path) -> tuple[list[Sample], Counter[str]]:
     """Samples, and failures by their messages, as the Locust process wrote them."""
     stored = json.loads(path.read_text(encoding="utf-8"))
-    return [Sample(**sample) for sample in stored["samples"]], Counter(stored["failures"])
+    return [Sample.from_json(sample) for sample in stored["samples"]], Counter(stored["failures"])
 
 
 def write_samples(path: Path, samples: Sequence[Sample], failures: Mapping[str, int]) -> None:

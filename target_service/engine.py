@@ -138,7 +138,8 @@ class Engine:
         if isinstance(run_, Run) and session.free_run is not None:
             session.free_run.halted = True
             if not session.busy:
-                self._end_run(run_, (), (0, 0), None)
+                self._forget(run_)
+                run_.tell((), (0, 0), True, self.load(), None)
 
     def close(self, session: Session) -> None:
         """Forgets a session; its rows are given back, behind the step in progress if in it."""
@@ -228,26 +229,19 @@ class Engine:
         times = max(0, int((step.started - item.ready_since) * 1e6)), step.forward_us
         session.tokens.append(token)
         item.ready_since = time.perf_counter()
-        if state.halted or token in state.stop_ids or session.base_len >= state.end:
-            self._end_run(item, (token,), times, outcome.features)
-        else:
-            item.tell((token,), times, False, self.load(), outcome.features)
+        ended = state.halted or token in state.stop_ids or session.base_len >= state.end
+        if ended:
+            self._forget(item)
+        item.tell((token,), times, ended, self.load(), outcome.features)
 
-    def _end_run(
-        self,
-        item: Run,
-        tokens: tuple[int, ...],
-        times: tuple[int, int],
-        features: Features | None,
-    ) -> None:
-        self._schedule.remove(item.session)
-        item.session.free_run = None
-        item.tell(tokens, times, True, self.load(), features)
-
-    def _fail(self, item: Item, error: BaseException) -> None:
+    def _forget(self, item: Item) -> None:
         self._schedule.remove(item.session)
         if isinstance(item, Run):
             item.session.free_run = None
+
+    def _fail(self, item: Item, error: BaseException) -> None:
+        self._forget(item)
+        if isinstance(item, Run):
             item.fail(error)
         elif not item.future.done():
             item.future.set_exception(error)

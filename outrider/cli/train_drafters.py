@@ -21,6 +21,7 @@ from outrider.cli.train_options import (
     Target,
     Threads,
     numbers,
+    schedule_of,
     target_of,
 )
 
@@ -78,7 +79,7 @@ def draft_model(
         return learner.to(made.where)
 
     shape = {"layers": layers, "dropout": dropout}
-    schedule = _schedule(lr, rows, longest, prompt_weight, minutes, steps, evaluations, seed)
+    schedule = schedule_of(lr, rows, longest, prompt_weight, minutes, steps, evaluations, seed)
     _train(make, data, run, features, draft_vocab_size, schedule, shape, start,
            target, device, threads)  # fmt: skip
 
@@ -121,7 +122,7 @@ def eagle(
         return EagleLearner(made.model, vocabulary, made.parts, recipe).to(made.where)
 
     shape = {"taps": taps, "single": single_step, "train_head": train_head, "dropout": dropout}
-    schedule = _schedule(lr, rows, longest, prompt_weight, minutes, steps, evaluations, seed)
+    schedule = schedule_of(lr, rows, longest, prompt_weight, minutes, steps, evaluations, seed)
     _train(make, data, run, features, draft_vocab_size, schedule, shape, start,
            target, device, threads)  # fmt: skip
 
@@ -154,7 +155,7 @@ def medusa(
         learner = MedusaLearner(made.model, vocabulary, made.parts, heads, layers)
         return learner.to(made.where)
 
-    schedule = _schedule(lr, rows, longest, prompt_weight, minutes, steps, evaluations, seed)
+    schedule = schedule_of(lr, rows, longest, prompt_weight, minutes, steps, evaluations, seed)
     shape = {"heads": heads, "layers": layers}
     _train(make, data, run, features, draft_vocab_size, schedule, shape, start,
            target, device, threads)  # fmt: skip
@@ -165,31 +166,6 @@ def add_drafters(app: typer.Typer) -> None:
     app.command("draft_model")(draft_model)
     app.command("eagle")(eagle)
     app.command("medusa")(medusa)
-
-
-def _schedule(
-    lr: float,
-    rows: int,
-    longest: int,
-    prompt_weight: float,
-    minutes: float | None,
-    steps: int | None,
-    evaluations: int,
-    seed: int,
-) -> dict[str, Any]:
-    """The fields of `training.schedule.Options`."""
-    if (minutes is None) == (steps is None):
-        raise typer.BadParameter("exactly one of --minutes and --steps is needed")
-    return {
-        "lr": lr,
-        "rows": rows,
-        "longest": longest,
-        "prompt_weight": prompt_weight,
-        "seconds": None if minutes is None else 60 * minutes,
-        "steps": steps,
-        "evaluations": evaluations,
-        "seed": seed,
-    }
 
 
 def _train(

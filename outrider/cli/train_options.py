@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -55,3 +55,32 @@ def numbers(name: str, text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise ValueError(f"{name}: {text!r}, limit whole numbers separated by commas") from None
+
+
+def schedule_of(
+    lr: float,
+    rows: int,
+    longest: int,
+    prompt_weight: float,
+    minutes: float | None,
+    steps: int | None,
+    evaluations: int,
+    seed: int,
+) -> dict[str, Any]:
+    """The fields of `training.schedule.Options`.
+
+    Raises:
+        typer.BadParameter: there is not exactly one budget.
+    """
+    if (minutes is None) == (steps is None):
+        raise typer.BadParameter("exactly one of --minutes and --steps is needed")
+    return {
+        "lr": lr,
+        "rows": rows,
+        "longest": longest,
+        "prompt_weight": prompt_weight,
+        "seconds": None if minutes is None else 60 * minutes,
+        "steps": steps,
+        "evaluations": evaluations,
+        "seed": seed,
+    }

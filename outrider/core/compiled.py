@@ -33,8 +33,10 @@ logger = logging.getLogger(__name__)
 KERNEL_FILES = (
     "core/compiled.py",
     "core/coupling.py",
+    "core/nucleus.py",
     "core/weights.py",
     "models/lean/attention.py",
+    "models/lean/instructions.py",
     "models/lean/lanes.py",
     "models/lean/passes.py",
     "models/lean/products.py",

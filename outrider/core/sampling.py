@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from outrider.core import weights as kernels
 from outrider.core.coupling import gumbel, winner
+from outrider.core.nucleus import nucleus, weigh_rows
 from outrider.core.round import Ids, Probabilities, SamplingParams, TruncatedDistribution
 
 Logits = npt.NDArray[np.float32]
@@ -106,7 +107,7 @@ def warp(logits: Logits, params: SamplingParams) -> Law:
         candidates = candidates[ids]
     weights = kernels.weigh(candidates, peak, params.temperature)
     total = _mass(weights)
-    kept = kernels.nucleus(weights, total, params.top_p) if params.top_p < 1.0 else None
+    kept = nucleus(weights, total, params.top_p) if params.top_p < 1.0 else None
     return _law(ids, weights, total, kept, params, size)
 
 
@@ -120,13 +121,13 @@ def warp_rows(logits: Logits, params: SamplingParams) -> list[Law]:
     if rows == 1 or params.greedy or 0 < params.top_k < size:
         return [warp(row, params) for row in logits]
     weights, places = np.empty((rows, size)), np.empty((rows, size), np.int64)
-    totals, counts = kernels.weigh_rows(
+    totals, counts = weigh_rows(
         np.ascontiguousarray(logits), params.temperature, params.top_p, weights, places
     )
     laws = []
     for row in range(rows):
         if math.isnan(totals[row]):
-            _peak(logits[row])
+            _peak(logits[row])  # raises
         kept = places[row, : counts[row]] if params.top_p < 1.0 else None
         laws.append(_law(_all(size), weights[row], float(totals[row]), kept, params, size))
     return laws
@@ -143,13 +144,13 @@ def _law(
     ids: Ids,
     weights: Probabilities,
     total: float,
-    nucleus: Ids | None,
+    inside: Ids | None,
     params: SamplingParams,
     size: int,
 ) -> Law:
     """The law of what top-p keeps (places in `ids`), cut by min-p."""
-    if nucleus is not None:
-        ids, weights = ids[nucleus], weights[nucleus]
+    if inside is not None:
+        ids, weights = ids[inside], weights[inside]
         total = _mass(weights)
     if params.min_p > 0.0:  # the likeliest has weight 1
         kept = kernels.at_least(weights, params.min_p)

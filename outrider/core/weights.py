@@ -1,6 +1,6 @@
-"""Kernels on a row of the vocabulary: weights exp((x - max) / T), their sum, the nucleus, a draw.
+"""Kernels on a row of the vocabulary: weights exp((x - max) / T), their sum, a draw.
 
-A row is walked in chunks of _CHUNK elements, which the compiler turns into vectors. A sum has one
+A row is walked in chunks of CHUNK elements, which the compiler turns into vectors. A sum has one
 partial sum for each place in a chunk, and these are added in halves: an order that depends on the
 row's length alone.
 """
@@ -12,12 +12,12 @@ from math import factorial
 import numpy as np
 import numpy.typing as npt
 
-from outrider.core.compiled import fused, inline, kernel, parallel, prange
+from outrider.core.compiled import fused, inline, kernel
 
 Floats = npt.NDArray[np.float64]
 Positions = npt.NDArray[np.int64]
 
-_CHUNK, _BLOCK = 512, 64
+CHUNK, _BLOCK = 512, 64
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = float.fromhex("0x1.62e42feep-1")  # 32 bits: its products with an exponent are exact
@@ -28,10 +28,6 @@ _UP, _DOWN = 54, 2.0**-54  # the result is made 2^54 times too large: subnormals
 _F2, _F3, _F4, _F5, _F6, _F7, _F8, _F9, _F10, _F11, _F12, _F13 = (
     1.0 / factorial(n) for n in range(2, 14)
 )
-
-_FIRST_SHIFT, _STEP = 49, 11  # buckets of an eighth of an octave first, then of 11 bits more
-_FEW = 64
-_BISECTIONS = 3  # of the candidates' range in octaves, before they are looked at one by one
 
 
 @inline
@@ -73,10 +69,10 @@ def weigh(logits: npt.NDArray[np.float32], peak: float, temperature: float) -> F
 @kernel
 def greatest(values: npt.NDArray[np.float32]) -> float:
     """The greatest of values [n]; NaN where one is none."""
-    most = np.full(_CHUNK, -np.inf, np.float32)
+    most = np.full(CHUNK, -np.inf, np.float32)
     strange = 0
-    for start in range(0, values.size, _CHUNK):
-        chunk = values[start : start + _CHUNK]
+    for start in range(0, values.size, CHUNK):
+        chunk = values[start : start + CHUNK]
         for i in range(chunk.size):
             most[i] = chunk[i] if chunk[i] > most[i] else most[i]
             strange += chunk[i] != chunk[i]
@@ -86,12 +82,12 @@ def greatest(values: npt.NDArray[np.float32]) -> float:
 @kernel
 def mass_up_to(weights: Floats, bound: float) -> float:
     """The sum of the weights [n] that are at most `bound`."""
-    partial = np.zeros(_CHUNK)
-    for start in range(0, weights.size, _CHUNK):
-        chunk = weights[start : start + _CHUNK]
+    partial = np.zeros(CHUNK)
+    for start in range(0, weights.size, CHUNK):
+        chunk = weights[start : start + CHUNK]
         for i in range(chunk.size):
             partial[i] += chunk[i] if chunk[i] <= bound else 0.0
-    half = _CHUNK // 2
+    half = CHUNK // 2
     while half:
         for i in range(half):
             partial[i] += partial[i + half]
@@ -122,119 +118,22 @@ def at_least(values: npt.NDArray[np.floating], bound: float) -> Positions:
 
 
 @kernel
-def nucleus(weights: Floats, total: float, top_p: float) -> Positions:
-    """Positions of the fewest weights [n] whose share of `total` reaches top_p, at least one.
-
-    The least weights go while all that went have at most (1 - top_p) of the total; of equal ones
-    the first go first. Nothing is sorted but a last handful.
-    """
-    budget = (1.0 - top_p) * total
-    # All weights up to `low` go: n of at most budget / n have at most the budget together.
-    low, high = budget / weights.size, budget
-    gone = mass_up_to(weights, low)
-    for _ in range(_BISECTIONS if weights.size > _CHUNK else 0):
-        middle = np.sqrt(low * high)
-        mass = mass_up_to(weights, middle)
-        if mass <= budget:
-            low, gone = middle, mass
-        else:
-            high = middle
-    above = at_least(weights, np.nextafter(low, np.inf))
-    if above.size == 0:  # 1 - top_p rounds to 1
-        above = at_least(weights, weights.max())[-1:]
-    least, first = _least_kept(weights, above, gone, budget)
-    count = 0
-    for position in above:
-        weight = weights[position]
-        above[count] = position
-        count += (weight > least) | ((weight == least) & (position >= first))
-    return above[:count].copy()
-
-
-@parallel
-def weigh_rows(
-    logits: npt.NDArray[np.float32],
-    temperature: float,
-    top_p: float,
-    weights: Floats,
-    kept: Positions,
-) -> tuple[Floats, Positions]:
-    """`weigh` of rows [n, V] into weights [n, V], their masses [n], and the nuclei.
-
-    Where top_p is below 1 the first counts [n] of a row of kept [n, V] are its nucleus. The mass of
-    a row whose greatest logit is not finite is NaN, and nothing else is said of it.
-    """
-    totals, counts = np.empty(logits.shape[0]), np.zeros(logits.shape[0], np.int64)
-    for row in prange(logits.shape[0]):
-        mine, peak = weights[row], greatest(logits[row])
-        totals[row] = np.nan
-        if not np.isfinite(peak):
-            continue
-        weigh_into(logits[row], peak, temperature, mine)
-        total = mass_up_to(mine, np.inf)
-        totals[row] = total
-        if top_p < 1.0:
-            positions = nucleus(mine, total, top_p)
-            kept[row, : positions.size] = positions
-            counts[row] = positions.size
-    return totals, counts
-
-
-@kernel
-def _least_kept(weights: Floats, above: Positions, gone: float, budget: float) -> tuple[float, int]:
-    """The least weight that stays and the first position at which it does.
-
-    A radix selection on the bits of the weights, which are ordered as the weights are.
-
-    Args:
-        above: positions of the weights that may stay, ascending, at least one.
-        gone: the mass of all others.
-    """
-    keys = weights[above].view(np.int64)
-    places = above.copy()
-    shift = _FIRST_SHIFT
-    while keys.size > _FEW and keys.min() != keys.max():
-        low = keys.min() >> shift
-        buckets = np.zeros((keys.max() >> shift) - low + 1)
-        for i in range(keys.size):
-            buckets[(keys[i] >> shift) - low] += weights[places[i]]
-        chosen = 0
-        while chosen < buckets.size - 1 and gone + buckets[chosen] <= budget:
-            gone += buckets[chosen]
-            chosen += 1
-        inside = (keys >> shift) - low == chosen
-        keys, places = keys[inside], places[inside]
-        shift = max(shift - _STEP, 0)
-    for i in range(1, places.size):  # by insertion: a handful, or many that are equal
-        moved, j = places[i], i
-        while j and weights[places[j - 1]] > weights[moved]:
-            places[j] = places[j - 1]
-            j -= 1
-        places[j] = moved
-    for place in places:
-        gone += weights[place]
-        if gone > budget:
-            return weights[place], place
-    return weights[places[-1]], places[-1]
-
-
-@kernel
 def inverse(weights: Floats, uniform: float) -> int:
     """The position at `uniform` in [0, 1) of the mass of the weights [n]; never one without mass.
 
     -1 where none has mass.
     """
-    ends = np.empty((weights.size + _CHUNK - 1) // _CHUNK)
+    ends = np.empty((weights.size + CHUNK - 1) // CHUNK)
     total = 0.0
     for chunk in range(ends.size):
-        total += _sum(weights[chunk * _CHUNK : (chunk + 1) * _CHUNK])
+        total += _sum(weights[chunk * CHUNK : (chunk + 1) * CHUNK])
         ends[chunk] = total
     wanted = uniform * total
     found = -1
     passed = 0.0
     for chunk in range(ends.size):
         if ends[chunk] > wanted:
-            for i in range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, weights.size)):
+            for i in range(chunk * CHUNK, min((chunk + 1) * CHUNK, weights.size)):
                 if weights[i] > 0.0:
                     found = i
                     passed += weights[i]

@@ -99,12 +99,9 @@ def test_two_users_ask_for_a_fixed_depth_and_report_what_they_saw(
         (request.speculative.n_min, request.speculative.n_max) for request in rote.requests
     } == {(4, 4)}
     for sample in samples:
-        assert (sample.tokens, sample.method, sample.drafted, sample.accepted) == (
-            TOKENS,
-            "ngram",
-            8,
-            3,
-        )
+        told = sample.speculation
+        assert (sample.tokens, told.method) == (TOKENS, "ngram")
+        assert (told.drafted, told.accepted) == (8, 3)
         assert 0 < sample.first_token_s <= sample.total_s
 
 

@@ -161,6 +161,12 @@ def test_claims_are_stored_one_beside_the_other_and_trials_claim_nothing(tmp_pat
     assert document["claims"]["idle"]["run"]["shortened"] == ["pairs: 2, at least 5"]
 
 
+def test_a_part_of_the_levels_is_a_trial() -> None:
+    assert replace(PLAN, users=(1, 32)).shortened == ["users: 1, 32, at least 1, 4, 16, 32"]
+    assert replace(PLAN, round_trips_ms=(0.0,)).shortened
+    assert not replace(PLAN, users=(1, 2, 4, 16, 32)).shortened
+
+
 def test_the_readmes_table_is_made_of_claims_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,12 +14,14 @@ import pytest
 from loadtest import compare, grid, report, tables
 from loadtest.log import Log, append, read
 from outrider.cli.prompts import read_prompts
+from outrider.results import Speculation
 
 CONFIG = {"seconds": 5, "drafters": ("ngram",), "commit": "a"}
 
 
 def row(setting: str, users: int, rate: float, batch: int | None = 4) -> dict[str, Any]:
-    sample = report.Sample(0.0, 4.0, 0.5, 8, "ngram", 3, 9, 4, 7, 5, 6)
+    told = Speculation("ngram", 3, 9, 4, 7, 5, 0, True, [3, 3], [2, 2])
+    sample = report.Sample(0.0, 4.0, 0.5, 8, told)
     figures = {**asdict(report.summarise([sample], {})), "tokens_per_second": rate}
     return {**asdict(grid.Cell(setting, users, batch, "code")), **figures}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,8 @@ from outrider.results import Speculation
 def sample(
     started: float = 0.0, total_s: float = 2.0, tokens: int = 11, **changes: object
 ) -> Sample:
-    fields = {"first_token_s": 1.0, "method": "ngram"}
-    counts = {"rounds": 4, "drafted": 16, "accepted": 6, "emitted": 10, "passes": 8, "depths": 12}
-    changed = {**fields, **counts, **changes}
-    return Sample(started=started, total_s=total_s, tokens=tokens, **changed)  # type: ignore[arg-type]
+    told = Speculation("ngram", 4, 16, 6, 10, 8, 0, True, [6, 6], [3, 3])
+    return Sample(started, total_s, 1.0, tokens, replace(told, **changes))  # type: ignore[arg-type]
 
 
 def test_time_per_output_token_leaves_the_first_token_out() -> None:
@@ -53,7 +52,7 @@ def test_acceptance_is_pooled_over_requests_not_averaged() -> None:
 
 
 def test_k_is_the_mean_over_passes_and_follows_the_seconds() -> None:
-    later = sample(2.0, depths=0)
+    later = sample(2.0, drafted_per_position=[])
     figures = report.summarise([sample(), later], failures={})
     assert figures.k == pytest.approx(12 / 16)
     assert figures.k_by_second == pytest.approx([1.5, 1.5, 0.0, 0.0])
@@ -77,8 +76,8 @@ def test_a_run_without_a_single_answer_still_has_figures() -> None:
 
 def test_depths_of_a_response_are_those_of_its_rounds() -> None:
     told = Speculation("ngram", 3, 7, 2, 5, 9, 0, True, [3, 3, 1], [2, 0, 0])
-    made = Sample.of(told, started=0.0, total_s=1.0, first_token_s=0.1, tokens=5)
-    assert (made.depths, made.passes, made.rounds) == (7, 9, 3)
+    made = Sample(0.0, 1.0, 0.1, 5, told)
+    assert made.depths == 7
     assert made.k == pytest.approx(7 / 9)
 
 

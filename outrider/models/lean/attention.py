@@ -21,18 +21,14 @@ from outrider.models.pool import BLOCK
 
 
 @parallel
-def attend(
-    queries, pool, first, kv_heads, dim, tables, tiles, segment, begin, past, path_start, path, out
-):
+def attend(queries, pool, first, kv_heads, dim, tables, tiles, segment, view, out):
     """Attention of all rows of all segments.
 
     queries, out [rows, query heads * dim] float32; tables [segments, blocks]; tiles [tiles + 1]
-    bounds of rows that go together, all of one segment; segment, begin, past [rows]: the row's
-    segment and the cached rows, `begin` up to `past`, that it sees; path [n]: cached rows behind
-    `past` that it sees besides, ascending, from path_start[row] up to path_start[row + 1].
+    bounds of rows that go together, all of one segment; segment [rows]; view: the arrays of
+    `outrider.models.lean.plan.View`, what a row sees.
     """
     count, groups = tiles.shape[0] - 1, queries.shape[1] // dim // kv_heads
-    view = begin, past, path_start, path
     for task in prange(count * kv_heads):
         head, tile = task // count, task % count
         low, high = tiles[tile], tiles[tile + 1]

@@ -14,12 +14,11 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
-WIDTH = 16
-_FLOATS = ir.VectorType(ir.FloatType(), WIDTH)
-_INTS = ir.VectorType(ir.IntType(32), WIDTH)
+from outrider.models.lean.instructions import FLOATS, INTS, WIDTH, fused_sum, spread
+
 LINE = 64
 _BYTE = ir.IntType(8)
-_ZERO = ir.Constant(_FLOATS, [0.0] * WIDTH)
+_ZERO = ir.Constant(FLOATS, [0.0] * WIDTH)
 
 
 class _Lanes(types.Type):
@@ -33,7 +32,7 @@ LANES = _Lanes()
 @register_model(_Lanes)
 class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, type_: Any) -> None:
-        super().__init__(manager, type_, _FLOATS)
+        super().__init__(manager, type_, FLOATS)
 
 
 @intrinsic
@@ -52,7 +51,7 @@ def store_lanes(typingctx: Any, array: Any, index: Any, lanes: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(array)(context, builder, args[0]).data
-        builder.store(args[2], _at(builder, data, args[1], 0, _FLOATS), align=4)
+        builder.store(args[2], _at(builder, data, args[1], 0, FLOATS), align=4)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, LANES), codegen
@@ -139,7 +138,7 @@ def _products(builder: Any, arrays: Any, args: Any, count: int, width: int, fres
         along = ir.Constant(index, line)
         starts.append(builder.add(at, builder.mul(apart, along)))
         place = builder.add(to, builder.mul(out_apart, along))
-        places += [_at(builder, arrays[8], place, vector, _FLOATS) for vector in range(width)]
+        places += [_at(builder, arrays[8], place, vector, FLOATS) for vector in range(width)]
     old = [_ZERO if fresh else builder.load(place, align=4) for place in places]
 
     entry = builder.block
@@ -148,7 +147,7 @@ def _products(builder: Any, arrays: Any, args: Any, count: int, width: int, fres
     builder.cbranch(some, body, end)
     builder.position_at_end(body)
     i = builder.phi(index)
-    totals = [builder.phi(_FLOATS) for _ in places]
+    totals = [builder.phi(FLOATS) for _ in places]
     row = builder.add(first, builder.mul(i, step))
     values = [_load(builder, arrays[3], row, vector) for vector in range(width)]
     for at_byte in range(0, width * WIDTH * _bytes(arrays[3]), LINE):
@@ -158,9 +157,9 @@ def _products(builder: Any, arrays: Any, args: Any, count: int, width: int, fres
     new = []
     for line, start in enumerate(starts):
         factor = builder.load(builder.gep(arrays[0], [builder.add(start, i)]), align=4)
-        spread = _spread(builder, factor)
+        factor = spread(builder, factor)
         pairs = zip(values, totals[line * width : (line + 1) * width], strict=True)
-        new += [_fused(builder, spread, value, total) for value, total in pairs]
+        new += [fused_sum(builder, factor, value, total) for value, total in pairs]
     following = builder.add(i, ir.Constant(index, 1))
     i.add_incoming(ir.Constant(index, 0), entry)
     i.add_incoming(following, body)
@@ -170,7 +169,7 @@ def _products(builder: Any, arrays: Any, args: Any, count: int, width: int, fres
     builder.cbranch(builder.icmp_signed("<", following, steps), body, end)
 
     builder.position_at_end(end)
-    sums = [builder.phi(_FLOATS) for _ in places]
+    sums = [builder.phi(FLOATS) for _ in places]
     for total, before, after in zip(sums, old, new, strict=True):
         total.add_incoming(before, entry)
         total.add_incoming(after, body)
@@ -187,11 +186,11 @@ def _at(builder: Any, data: Any, index: Any, vector: int, kind: Any) -> Any:
 def _load(builder: Any, data: Any, index: Any, vector: int = 0) -> Any:
     """16 elements, float32 or bfloat16, as float32."""
     if data.type.pointee == ir.FloatType():
-        return builder.load(_at(builder, data, index, vector, _FLOATS), align=4)
+        return builder.load(_at(builder, data, index, vector, FLOATS), align=4)
     halves = ir.VectorType(ir.IntType(16), WIDTH)
     narrow = builder.load(_at(builder, data, index, vector, halves), align=2)
-    shift = ir.Constant(_INTS, [16] * WIDTH)
-    return builder.bitcast(builder.shl(builder.zext(narrow, _INTS), shift), _FLOATS)
+    shift = ir.Constant(INTS, [16] * WIDTH)
+    return builder.bitcast(builder.shl(builder.zext(narrow, INTS), shift), FLOATS)
 
 
 def _bytes(data: Any) -> int:
@@ -204,16 +203,3 @@ def _fetch(builder: Any, pointer: Any) -> None:
     ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
     read, near, data = (ir.Constant(ir.IntType(32), value) for value in (0, 2, 1))
     builder.call(ask, [builder.bitcast(pointer, _BYTE.as_pointer()), read, near, data])
-
-
-def _spread(builder: Any, factor: Any) -> Any:
-    """A float32 in every lane."""
-    one = builder.insert_element(_FLOATS(ir.Undefined), factor, ir.Constant(ir.IntType(32), 0))
-    return builder.shuffle_vector(one, _FLOATS(ir.Undefined), ir.Constant(_INTS, [0] * WIDTH))
-
-
-def _fused(builder: Any, factor: Any, lanes: Any, total: Any) -> Any:
-    """total + factor * lanes, rounded once."""
-    kind = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
-    fma = cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32")
-    return builder.call(fma, [factor, lanes, total])

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outrider.models.lean.instructions import way
 from outrider.models.lean.memory import WEIGHTS
-from outrider.models.lean.products import product, tiled, way, whole
+from outrider.models.lean.products import product, tiled, whole
 from outrider.models.linear import rounded
 
 Array = np.ndarray[Any, Any]

@@ -21,7 +21,6 @@ def run_layer(x, inputs, linears, weights, eps, shape, keys, rows, view, memory)
     heads, kv_heads, dim = shape
     pool, first, cos, sin = keys
     block, place, tables, tiles, segment = rows
-    begin, past, path_start, path = view
     normed, normed_scales, attended, attended_scales = memory[:4]
     gate, gate_scales, queries, sums, qkv_out, o_out, gate_up_out, down_out = memory[4:]
     product(qkv, wide, qkv_out)
@@ -29,10 +28,7 @@ def run_layer(x, inputs, linears, weights, eps, shape, keys, rows, view, memory)
         *(qkv_out, scales, bias, query_norm, key_norm, eps, cos, sin, block, place, pool, first),
         *(queries, heads, kv_heads),
     )
-    attend(
-        *(queries, pool, first, kv_heads, dim, tables, tiles, segment),
-        *(begin, past, path_start, path, sums),
-    )
+    attend(queries, pool, first, kv_heads, dim, tables, tiles, segment, view, sums)
     store_rows(sums, attended, attended_scales)
     product(o, attended, o_out)
     add_norm(x, o_out, attended_scales, middle_norm, eps, normed, normed_scales)

@@ -14,32 +14,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.binding
 import numpy as np
 from llvmlite import ir
 from numba import prange, types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
 from outrider.core.compiled import parallel
+from outrider.models.lean.instructions import FLOATS, INTS, WIDTH, multiply_add, spread
 
 TILE = 32
 """Outputs of a tile; two vectors."""
-_LANES = 16
-_FLOATS = ir.VectorType(ir.FloatType(), _LANES)
-_INTS = ir.VectorType(ir.IntType(32), _LANES)
-_WORDS = ir.VectorType(ir.IntType(16), 2 * _LANES)
 _INDEX = ir.IntType(64)
-_WAYS = {1: {"vpdpbusd": "avx512vnni", "vpmaddwd": "avx2"}, 2: {"vdpbf16ps": "avx512bf16"}}
-
-llvmlite.binding.initialize_native_asmparser()
-
-
-def way(itemsize: int) -> str:
-    """How this processor multiplies elements of so many bytes: an instruction, or "plain"."""
-    features = llvmlite.binding.get_host_cpu_features()
-    ways = _WAYS.get(itemsize, {})
-    return next((name for name, needed in ways.items() if features.get(needed)), "plain")
 
 
 def tiled(weight: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -110,7 +95,7 @@ def _rows(
     if not isinstance(count, types.IntegerLiteral):
         return None
     exact = inputs.dtype == types.uint8
-    sums = _INTS if exact else _FLOATS
+    sums = INTS if exact else FLOATS
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         arrays = [
@@ -122,7 +107,7 @@ def _rows(
         high = builder.extract_value(arrays[4].shape, 1)
         number = count.literal_value
         column = builder.mul(args[5], _index(TILE))
-        halves = [column, builder.add(column, _index(_LANES))]
+        halves = [column, builder.add(column, _index(WIDTH))]
         lines = [builder.add(args[6], _index(line)) for line in range(number)]
         lefts = [builder.gep(x, [builder.mul(line, wide)]) for line in lines]
         first = [_vector(builder, begin, at, sums) for at in halves] if exact else [sums(None)] * 2
@@ -138,14 +123,15 @@ def _rows(
         totals = [[builder.phi(sums) for _ in halves] for _ in lines]
         at = builder.mul(step, step_bytes)
         right = [
-            _vector(builder, base, builder.add(builder.mul(at, _index(TILE)), more), _INTS)
-            for more in (_index(0), builder.mul(step_bytes, _index(_LANES)))
+            _vector(builder, base, builder.add(builder.mul(at, _index(TILE)), more), INTS)
+            for more in (_index(0), builder.mul(step_bytes, _index(WIDTH)))
         ]
         added = []
         for left, total in zip(lefts, totals, strict=True):
-            spread = _spread(builder, builder.gep(left, [at]))
+            word = builder.bitcast(builder.gep(left, [at]), ir.PointerType(ir.IntType(32)))
+            four = spread(builder, builder.load(word, align=1))
             pair = zip(total, right, strict=True)
-            added.append([_add(builder, _size(inputs), t, spread, r) for t, r in pair])
+            added.append([multiply_add(builder, _size(inputs), t, four, r) for t, r in pair])
         following = builder.add(step, _index(1))
         step.add_incoming(_index(0), entry)
         step.add_incoming(following, body)
@@ -159,10 +145,10 @@ def _rows(
         for line, new in zip(lines, added, strict=True):
             for half, value in zip(halves, new, strict=True):
                 if exact:
-                    factors = _vector(builder, scale, half, _FLOATS)
-                    value = builder.fmul(builder.sitofp(value, _FLOATS), factors)
+                    factors = _vector(builder, scale, half, FLOATS)
+                    value = builder.fmul(builder.sitofp(value, FLOATS), factors)
                 place = builder.gep(y, [builder.add(builder.mul(line, high), half)])
-                builder.store(value, builder.bitcast(place, ir.PointerType(_FLOATS)), align=4)
+                builder.store(value, builder.bitcast(place, ir.PointerType(FLOATS)), align=4)
         return context.get_dummy_value()
 
     signature = types.void(
@@ -176,79 +162,6 @@ def _rows(
         types.literal(count.literal_value),
     )
     return signature, codegen
-
-
-def _add(builder: Any, size: int, total: Any, left: Any, right: Any) -> Any:
-    """total + left * right, four bytes a lane, elements of `size` bytes."""
-    name = way(size)
-    if name in ("vpdpbusd", "vdpbf16ps"):
-        kind = ir.FunctionType(total.type, [total.type, _INTS, _INTS])
-        made = ir.InlineAsm(kind, f"{name} $3, $2, $0", "=v,0,v,v")
-        return builder.call(made, [total, left, right])
-    if size == 4:
-        return _fused(builder, left, right, total)
-    if size == 2:
-        for part in (_low_half, _high_half):
-            total = _fused(builder, part(builder, left), part(builder, right), total)
-        return total
-    if name == "vpmaddwd":
-        for shift in (0, 8):
-            one = builder.and_(builder.lshr(left, _same(shift)), _same(0x00FF00FF))
-            total = builder.add(total, _pairs(builder, one, _signed(builder, right, shift)))
-        return total
-    for shift in range(0, 32, 8):
-        one = builder.and_(builder.lshr(left, _same(shift)), _same(0xFF))
-        other = builder.ashr(builder.shl(right, _same(24 - shift)), _same(24))
-        total = builder.add(total, builder.mul(one, other))
-    return total
-
-
-def _fused(builder: Any, left: Any, right: Any, total: Any) -> Any:
-    kind = ir.FunctionType(_FLOATS, [_FLOATS] * 3)
-    fma = cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32")
-    return builder.call(fma, [builder.bitcast(v, _FLOATS) for v in (left, right)] + [total])
-
-
-def _low_half(builder: Any, pair: Any) -> Any:
-    return builder.shl(pair, _same(16))
-
-
-def _high_half(builder: Any, pair: Any) -> Any:
-    return builder.and_(pair, _same(-0x10000))
-
-
-def _signed(builder: Any, right: Any, shift: int) -> Any:
-    """Bytes 0 and 2, or 1 and 3 with a shift of 8, of each lane as signed 16 bits."""
-    words, eight = builder.bitcast(right, _WORDS), ir.Constant(_WORDS, [8] * _WORDS.count)
-    words = words if shift else builder.shl(words, eight)
-    return builder.bitcast(builder.ashr(words, eight), _INTS)
-
-
-def _pairs(builder: Any, left: Any, right: Any) -> Any:
-    """Sums of the products of each lane's two signed 16 bits."""
-    narrow, out = ir.VectorType(ir.IntType(16), 16), ir.VectorType(ir.IntType(32), 8)
-    kind = ir.FunctionType(out, [narrow, narrow])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.pmadd.wd")
-    words = [builder.bitcast(value, _WORDS) for value in (left, right)]
-    sums = []
-    for half in range(2):
-        places = ir.Constant(
-            ir.VectorType(ir.IntType(32), 16), list(range(16 * half, 16 * half + 16))
-        )
-        parts = [builder.shuffle_vector(v, _WORDS(ir.Undefined), places) for v in words]
-        sums.append(builder.call(function, parts))
-    return builder.shuffle_vector(*sums, ir.Constant(_INTS, list(range(_LANES))))
-
-
-def _same(value: int) -> Any:
-    return ir.Constant(_INTS, [value] * _LANES)
-
-
-def _spread(builder: Any, pointer: Any) -> Any:
-    """The four bytes at a pointer, in every lane."""
-    word = builder.load(builder.bitcast(pointer, ir.PointerType(ir.IntType(32))), align=1)
-    one = builder.insert_element(_INTS(ir.Undefined), word, ir.IntType(32)(0))
-    return builder.shuffle_vector(one, _INTS(ir.Undefined), _INTS([0] * _LANES))
 
 
 def _vector(builder: Any, pointer: Any, index: Any, kind: Any) -> Any:

@@ -11,7 +11,7 @@ from numba import prange
 
 from outrider.core.compiled import fused_inline, parallel
 from outrider.models.lean.rows import mean_square
-from outrider.models.lean.vector import load, store_row
+from outrider.models.lean.vector import store_row
 from outrider.models.pool import BLOCK
 
 
@@ -19,7 +19,7 @@ from outrider.models.pool import BLOCK
 def head_row(source, start, dim, scale, bias, norm, eps, cos, sin, factor, out):
     """One head of one row: scale and bias of the linear, norm where there is one, rotation."""
     for i in range(dim):
-        out[i] = np.float32(load(source, start + i) * scale)
+        out[i] = np.float32(source[start + i] * scale)
     if bias.shape[0] > 0:
         for i in range(dim):
             out[i] += bias[start + i]
@@ -101,7 +101,7 @@ def rotate_and_write(
                 kept[base + i * BLOCK] = one[i]
             start = (heads + kv_heads + head) * dim
             for i in range(dim):
-                values[i] = np.float32(load(source, start + i) * scale)
+                values[i] = np.float32(source[start + i] * scale)
             if bias.shape[0] > 0:
                 for i in range(dim):
                     values[i] += bias[start + i]

@@ -12,23 +12,23 @@ import numpy as np
 from numba import prange
 
 from outrider.core.compiled import fused_inline, parallel
-from outrider.models.lean.vector import exponential, load, store_row
+from outrider.models.lean.instructions import WIDTH
+from outrider.models.lean.vector import exponential, store_row
 
 Array = np.ndarray[Any, Any]
-LANES = 16
 
 
 @fused_inline
 def mean_square(values):
     """Mean of squares, added in 16 lanes and these in order."""
-    lanes = np.zeros(LANES, np.float32)
-    whole = values.shape[0] // LANES * LANES
-    for start in range(0, whole, LANES):
-        part = values[start : start + LANES]
-        for lane in range(LANES):
+    lanes = np.zeros(WIDTH, np.float32)
+    whole = values.shape[0] // WIDTH * WIDTH
+    for start in range(0, whole, WIDTH):
+        part = values[start : start + WIDTH]
+        for lane in range(WIDTH):
             lanes[lane] += part[lane] * part[lane]
     total = np.float32(0.0)
-    for lane in range(LANES):
+    for lane in range(WIDTH):
         total += lanes[lane]
     for i in range(whole, values.shape[0]):
         total += values[i] * values[i]
@@ -47,7 +47,7 @@ def add_norm(x, delta, delta_scale, weight, eps, out, out_scale):
             scale = delta_scale[row]
             change = delta[row]
             for i in range(values.shape[0]):
-                values[i] += load(change, i) * scale
+                values[i] += change[i] * scale
         factor = np.float32(1.0) / np.sqrt(mean_square(values) + eps)
         normed = np.empty(values.shape[0], np.float32)
         for i in range(values.shape[0]):
@@ -67,8 +67,8 @@ def gated(gate_up, scale, out, out_scale):
         factor = scale[row]
         product = np.empty(width, np.float32)
         for i in range(width):
-            g = np.float32(load(gate, i) * factor)
-            u = np.float32(load(up, i) * factor)
+            g = np.float32(gate[i] * factor)
+            u = np.float32(up[i] * factor)
             product[i] = g * u / (np.float32(1.0) + exponential(min(-g, np.float32(87.0))))
         out_scale[row] = store_row(product, out[row])
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from outrider.core.compiled import fused
+from outrider.models.lean.instructions import WIDTH
 from outrider.models.lean.lanes import (
     COUNTS,
-    WIDTH,
     add_lanes,
     add_products,
     load_lanes,

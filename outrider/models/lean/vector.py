@@ -1,4 +1,4 @@
-"""Numbers inside Numba kernels: bits of floats, an exponential, and loads and stores by dtype.
+"""Numbers inside Numba kernels: bits of floats, an exponential, and stores by dtype.
 
 bfloat16 travels as uint16, since NumPy has no such type. Everything here is inlined into the loops
 that use it, and written so that LLVM turns those loops into vector code: no calls, no branches.
@@ -69,18 +69,6 @@ def exponential(x):
     p = np.float32(p * r + np.float32(5.0000001201e-1))
     p = np.float32(p * r * r + r + np.float32(1.0))
     return as_float(np.int32(as_bits(p) + (n << np.int32(23))))
-
-
-def load(values: Any, index: int) -> float:
-    """values[index] as float32."""
-    raise NotImplementedError
-
-
-@overload(load, inline="always")
-def _load(values, index):
-    if values.dtype == types.uint16:
-        return lambda values, index: as_float(np.int32(np.int32(values[index]) << np.int32(16)))
-    return lambda values, index: np.float32(values[index])
 
 
 @fused_inline

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outrider.core import sampling
+from outrider.core.nucleus import nucleus
 from outrider.core.round import SamplingParams
 from outrider.core.sampling import Law, largest, warp, warp_rows
-from outrider.core.weights import mass_up_to, nucleus, weigh
+from outrider.core.weights import mass_up_to, weigh
 from tests.local.laws import g_test
 
 ROUNDING = 1e-12  # a threshold that a sum meets but for this share may fall on either side
