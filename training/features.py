@@ -17,14 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from outrider.models.causal_lm import CausalLM, Segment
 from outrider.models.progress import Progress, silent
 from training.facts import Target
 from training.files import TrainingError, read_json, replace, replace_json
+from training.prefill import Prefill
 from training.records import Record
 
 CHUNK_ROWS = 1 << 15
-FORWARD_ROWS = 2048
 SPARE_BYTES = 1 << 30
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -143,7 +142,7 @@ def missing_from(folder: Path, plan: FeaturePlan, records: Sequence[Record]) -> 
 
 
 def build_features(
-    lm: CausalLM,
+    prefill: Prefill,
     records: Sequence[Record],
     folder: Path,
     plan: FeaturePlan,
@@ -164,7 +163,7 @@ def build_features(
     done = 0
     for chunk in _grouped(wanted, CHUNK_ROWS):
         name = f"chunk-{len(index['chunks']):05d}.bin"
-        features = torch.cat(list(_forwards(lm, chunk, plan)))
+        features = _stored(prefill.rows(chunk, plan.taps), plan)
         content = features.view(torch.int16).numpy()
         replace(folder / name, content.tofile)
         rows = [len(record.ids) for record in chunk]
@@ -212,18 +211,13 @@ def _grouped(records: Sequence[Record], limit: int) -> Iterator[list[Record]]:
         yield group
 
 
-def _forwards(lm: CausalLM, records: Sequence[Record], plan: FeaturePlan) -> Iterator[Tensor]:
-    """Rows [n, width] of groups of sequences, in their order, on the CPU."""
-    for group in _grouped(records, FORWARD_ROWS):
-        segments = [Segment.chain(lm.new_cache(), record.ids.tolist()) for record in group]
-        taps = lm.forward(segments, plan.taps).taps
-        for segment in segments:
-            segment.cache.free()
-        assert taps is not None
-        stored = taps.to(DTYPES[plan.dtype])
-        if not bool(torch.isfinite(stored).all()):
-            raise TrainingError(
-                f"features: the greatest is {float(taps.abs().max()):.0f}, too much for "
-                f"{plan.dtype}; take feature_dtype bfloat16"
-            )
-        yield stored.cpu()
+def _stored(states: Sequence[Tensor], plan: FeaturePlan) -> Tensor:
+    """Rows [n, width] of sequences, one behind the other, on the CPU."""
+    stored = torch.cat([rows.to(DTYPES[plan.dtype]) for rows in states])
+    if not bool(torch.isfinite(stored).all()):
+        greatest = max(float(rows.abs().max()) for rows in states)
+        raise TrainingError(
+            f"features: the greatest is {greatest:.0f}, too much for {plan.dtype}; take "
+            "feature_dtype bfloat16"
+        )
+    return stored.cpu()

@@ -52,7 +52,7 @@ class Head:
         """The same with other rows."""
         return replace(self, weight=weight)
 
-    def to(self, device: torch.device) -> Head:
-        """The same on a device."""
-        bias = None if self.bias is None else self.bias.to(device)
-        return replace(self, weight=self.weight.to(device), bias=bias)
+    def to(self, where: torch.device | torch.dtype) -> Head:
+        """The same on a device, or in a format."""
+        bias = None if self.bias is None else self.bias.to(where)
+        return replace(self, weight=self.weight.to(where), bias=bias)

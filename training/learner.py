@@ -13,6 +13,7 @@ from training.acceptance import Acceptance
 from training.batches import Batch
 from training.head import Head
 from training.losses import soft_cross_entropy
+from training.precision import autocast
 
 
 class Learner(Protocol):
@@ -74,10 +75,12 @@ def batch_loss(
     Args:
         progress: 0 to 1, of the training.
         prompt_weight: of tokens of the prompt; those of the response have 1.
-        teacher_head: the target's rows for the draft vocabulary.
+        teacher_head: the target's rows for the draft vocabulary, in the format that products shall
+            have.
     """
     weights = learner.depth_weights(progress)
-    states = learner.states(batch, len(weights))
+    with autocast(batch.ids.device, teacher_head.weight.dtype):
+        states = learner.states(batch, len(weights))
     total = batch.final.new_zeros(())
     for depth, (weight, drafted) in enumerate(zip(weights, states, strict=True)):
         row, column = columns(batch, depth).nonzero(as_tuple=True)

@@ -3,7 +3,8 @@
     L = sum_i w_i * -sum_v p_i(v) log q_i(v) / sum_i w_i
 
 p is the target's softmax over the draft vocabulary alone, from its final states and the same rows
-of its head. Gradients are computed along with the loss, some rows at a time.
+of its head. Gradients are computed along with the loss, some rows at a time, in the format of the
+teacher's head.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def soft_cross_entropy(
         states: [n, hidden] of the draft, before its head.
         head: of the draft; its weight gets a gradient where it asks for one.
         teacher: [n, target hidden], the target's states after its final norm.
-        teacher_head: the target's rows for the same vocabulary, in the same order.
+        teacher_head: the target's rows for the same vocabulary, in the same order; in the format
+            that the products shall have.
         weights: [n] of the rows, not negative.
     """
     loss: Tensor = _Fused.apply(states, head.weight, head, teacher, teacher_head, weights)  # type: ignore[no-untyped-call]
@@ -47,11 +49,13 @@ class _Fused(torch.autograd.Function):
         teacher_head: Head,
         weights: Tensor,
     ) -> Tensor:
-        head = head.with_weight(weight)
+        dtype = teacher_head.weight.dtype
+        head = head.with_weight(weight).to(dtype)
         share = weights / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
-        loss = states.new_zeros(())
+        loss = weights.new_zeros(())
         of_states = torch.zeros_like(states) if ctx.needs_input_grad[0] else None
         of_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
+        states, teacher = states.to(dtype), teacher.to(dtype)
         # Passes over [chunk, rows] cost as much as the products, so there are few, in place.
         for first in range(0, len(states), CHUNK):
             rows = slice(first, first + CHUNK)
@@ -59,7 +63,7 @@ class _Fused(torch.autograd.Function):
             p = torch.softmax(teacher_head.logits(teacher[rows]), dim=-1)
             mass = torch.logsumexp(logits, dim=-1)
             expected = torch.linalg.vecdot(p, logits)  # of log q: that less the mass
-            loss += ((mass - expected) * share[rows]).sum()
+            loss += ((mass - expected).float() * share[rows]).sum()
             if of_states is None and of_weight is None:
                 continue
             slope = head.slope(logits)
@@ -67,9 +71,9 @@ class _Fused(torch.autograd.Function):
             if slope is not None:
                 gradient = gradient * slope
             if of_states is not None:
-                of_states[rows] = (gradient @ weight) * share[rows, None]
+                of_states[rows] = (gradient @ head.weight) * share[rows, None]
             if of_weight is not None:
-                of_weight.addmm_(gradient.mT, states[rows] * share[rows, None])
+                of_weight += gradient.mT @ (states[rows] * share[rows, None]).to(dtype)
         ctx.of_states, ctx.of_weight = of_states, of_weight
         return loss
 

@@ -93,7 +93,7 @@ def features_of(
     plan = wanted.or_stored(folder)
     if not missing_from(folder, plan, records):
         return FeatureCache(folder)
-    return build_features(target.engine(), records, folder, plan, progress)
+    return build_features(target.prefill(), records, folder, plan, progress)
 
 
 def prepare(

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from training.files import TrainingError
+from training.precision import DTYPES, FLOAT32
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Options:
         evaluations: how often acceptance is measured, evenly over the budget.
         checkpoint_s: seconds between two states that a killed training goes on from.
         seed: of the order and of dropout.
+        precision: format of the products, float32 or bfloat16.
     """
 
     steps: int | None = None
@@ -41,6 +43,7 @@ class Options:
     evaluations: int = 12
     checkpoint_s: float = 60.0
     seed: int = 0
+    precision: str = FLOAT32
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.seconds is None):
@@ -49,6 +52,9 @@ class Options:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise TrainingError(f"{name}: {value}, limit above 0")
+        if self.precision not in DTYPES:
+            known = ", ".join(DTYPES)
+            raise TrainingError(f"precision: {self.precision!r}, limit one of {known}")
 
     def progress(self, step: int, elapsed: float) -> float:
         """Share of the budget that is used, at most 1."""
@@ -68,4 +74,6 @@ class Options:
 
 def make_optimizer(parameters: Iterable[nn.Parameter], options: Options) -> torch.optim.AdamW:
     """AdamW without weight decay; the rate is set at each step."""
-    return torch.optim.AdamW(list(parameters), options.lr, betas=(0.9, 0.95), weight_decay=0.0)
+    return torch.optim.AdamW(
+        list(parameters), options.lr, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+    )

@@ -13,11 +13,18 @@ from outrider.models.causal_lm import CausalLM
 from outrider.models.family import eos_ids_of
 from outrider.models.heads.target import TargetParts, parts_of
 from outrider.models.hub import DEFAULT, DEFAULT_NAME, Progress, resolve, silent
-from outrider.models.loading import load_model, load_pretrained, parse_device
+from outrider.models.loading import (
+    INT8,
+    load_model,
+    load_pretrained,
+    parse_device,
+    parse_dtype,
+    settled_dtype,
+)
 from outrider.models.numerics import weights_hash
 from outrider.models.tokenizer import load_tokenizer, tokenizer_fingerprint
 from training.facts import Target
-from training.features import FORWARD_ROWS
+from training.prefill import Prefill
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ class TrainingTarget:
         """The device."""
         return parse_device(self.device)
 
-    def engine(self, kv_rows: int = 4 * FORWARD_ROWS) -> CausalLM:
+    def engine(self, kv_rows: int = 1 << 13) -> CausalLM:
         """The same as the target service runs it, with memory for `kv_rows` cached tokens."""
         if self.where.type == "cuda":
             torch.set_float32_matmul_precision("high")
@@ -81,6 +88,15 @@ class TrainingTarget:
             threads=self.threads,
             kv_bytes=row * kv_rows,
         )
+
+    def prefill(self) -> Prefill:
+        """For states of whole texts, in the served dtype; int8 has those of bfloat16 but for
+        rounding."""
+        dtype = settled_dtype(self.dtype, self.spec, self.device)
+        kind = torch.bfloat16 if dtype == INT8 else parse_dtype(dtype, self.where)
+        model = load_pretrained(resolve(self.spec, self.progress), kind)
+        torch.nn.Module.to(model, self.where)
+        return Prefill(model.train(False))
 
     def special_ids(self) -> list[int]:
         """Tokens that end or structure texts."""

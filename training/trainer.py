@@ -17,6 +17,7 @@ from training.evaluate import evaluate
 from training.files import TrainingError, alone, read_json, replace_folder, replace_json
 from training.head import Head
 from training.learner import Learner, batch_loss, trained
+from training.precision import DTYPES, FLOAT32
 from training.run_state import RunState, load_state, save_state
 from training.schedule import Options, make_optimizer
 from training.vocabulary import DraftVocabulary
@@ -88,6 +89,7 @@ class Trainer:
         self._device = material.train.device
         self._optimizer = make_optimizer(self._parameters.values(), options)
         self._draft_ids = torch.from_numpy(material.vocabulary.ids).to(self._device)
+        self._teacher_head = material.teacher_head.to(DTYPES[options.precision])
         self.state = RunState()
 
     def run(self, tell: Tell = lambda told: None) -> Path:
@@ -148,9 +150,8 @@ class Trainer:
         for group in self._optimizer.param_groups:
             group["lr"] = options.rate(state.step, progress)
         batch = self.material.train.batch(places)
-        loss = batch_loss(
-            self.learner, batch, progress, options.prompt_weight, self.material.teacher_head
-        )
+        weight = options.prompt_weight
+        loss = batch_loss(self.learner, batch, progress, weight, self._teacher_head)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self._parameters.values(), options.clip)
@@ -200,6 +201,15 @@ class Trainer:
         for old in self.folder.glob("best-*"):
             if old.name != self.state.best:
                 _remove(old)
+
+
+def begun_with(folder: Path) -> str | None:
+    """The precision of the training in a folder; None where there is none."""
+    path = folder / "run.json"
+    if not path.exists():
+        return None
+    precision: str = read_json(path)["options"].get("precision", FLOAT32)
+    return precision
 
 
 def load_trained(path: Path, parameters: dict[str, Tensor]) -> None:

@@ -41,6 +41,9 @@ Longest = Annotated[int, typer.Option(min=8, help="Tokens of a text that are use
 PromptWeight = Annotated[float, typer.Option(min=0.0, help="Of prompt tokens in the loss.")]
 Evaluations = Annotated[int, typer.Option(min=1, help="How often acceptance is measured.")]
 Dropout = Annotated[float, typer.Option(min=0.0, max=0.9)]
+Precision = Annotated[
+    str, typer.Option(help="Of the products: float32, bfloat16, or auto: what is faster here.")
+]
 Start = Annotated[
     Path | None, typer.Option(help="Another training's folder, to begin with its weights.")
 ]
@@ -61,6 +64,7 @@ def draft_model(
     dropout: Dropout = 0.1,
     evaluations: Evaluations = 12,
     draft_vocab_size: Rows = 16384,
+    precision: Precision = "auto",
     features: Features = None,
     start: Start = None,
     seed: Seed = 0,
@@ -80,6 +84,7 @@ def draft_model(
 
     shape = {"layers": layers, "dropout": dropout}
     schedule = schedule_of(lr, rows, longest, prompt_weight, minutes, steps, evaluations, seed)
+    schedule |= {"precision": precision}
     _train(make, data, run, features, draft_vocab_size, schedule, shape, start,
            target, device, threads)  # fmt: skip
 
@@ -105,6 +110,7 @@ def eagle(
     dropout: Dropout = 0.1,
     evaluations: Evaluations = 12,
     draft_vocab_size: Rows = 16384,
+    precision: Precision = "auto",
     features: Features = None,
     start: Start = None,
     seed: Seed = 0,
@@ -123,6 +129,7 @@ def eagle(
 
     shape = {"taps": taps, "single": single_step, "train_head": train_head, "dropout": dropout}
     schedule = schedule_of(lr, rows, longest, prompt_weight, minutes, steps, evaluations, seed)
+    schedule |= {"precision": precision}
     _train(make, data, run, features, draft_vocab_size, schedule, shape, start,
            target, device, threads)  # fmt: skip
 
@@ -140,6 +147,7 @@ def medusa(
     prompt_weight: PromptWeight = 1.0,
     evaluations: Evaluations = 12,
     draft_vocab_size: Rows = 16384,
+    precision: Precision = "auto",
     features: Features = None,
     start: Start = None,
     seed: Seed = 0,
@@ -156,6 +164,7 @@ def medusa(
         return learner.to(made.where)
 
     schedule = schedule_of(lr, rows, longest, prompt_weight, minutes, steps, evaluations, seed)
+    schedule |= {"precision": precision}
     shape = {"heads": heads, "layers": layers}
     _train(make, data, run, features, draft_vocab_size, schedule, shape, start,
            target, device, threads)  # fmt: skip
@@ -185,15 +194,18 @@ def _train(
     with ending_well():
         import torch
 
+        from outrider.models.loading import parse_device
         from training.learner import trained
+        from training.precision import settled
         from training.prepare import Preparation, prepare, records_of, vocabulary_of
         from training.records import split
         from training.report import report, write_report
         from training.schedule import Options
-        from training.trainer import Told, Trainer, load_trained
+        from training.trainer import Told, Trainer, begun_with, load_trained
         from training.vocabulary import coverage
 
-        options = Options(**schedule)
+        asked, where = schedule["precision"], parse_device(device)
+        options = Options(**schedule | {"precision": settled(asked, where, begun_with(run))})
         records = records_of(data)
         preparation = Preparation(data, features, rows, options.longest)
         with staged() as stages:

@@ -38,6 +38,7 @@ KERNEL_FILES = (
     "models/lean/attention.py",
     "models/lean/instructions.py",
     "models/lean/lanes.py",
+    "models/lean/matrix_unit.py",
     "models/lean/passes.py",
     "models/lean/products.py",
     "models/lean/rotation.py",

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from outrider.models.lean.instructions import way
+from outrider.models.lean.matrix_unit import LINE_BYTES, usable
 from outrider.models.lean.memory import WEIGHTS
 from outrider.models.lean.products import product, tiled, whole
 from outrider.models.linear import rounded
@@ -37,6 +38,7 @@ class Linear:
     """x W^T with weights [out, in] in tiles.
 
     arrays: what `product` takes of them. width: outputs, those that fill the last tile included.
+    unit: whether the matrix unit multiplies them.
     """
 
     def __init__(self, weight: Tensor, kind: torch.dtype) -> None:
@@ -52,7 +54,8 @@ class Linear:
             weights = tiled(weight.to(kind).view(torch.uint16).numpy())
         else:
             weights = tiled(weight.to(kind).numpy())
-        self.arrays = WEIGHTS.put(weights), start, scales
+        self.unit = usable(np.dtype(_ELEMENTS[kind]).itemsize, weight.shape[1])
+        self.arrays = WEIGHTS.put(weights), start, scales, self.unit
 
     def __call__(self, inputs: Wide) -> Array:
         """inputs [n, in] -> [n, out] float32, before the rows' scales."""
@@ -64,7 +67,10 @@ class Linear:
 def linears_name(kind: torch.dtype) -> str:
     """Which linears a model gets here, as numerics name them."""
     name = "tiles-int8" if kind == torch.int8 else "tiles"
-    found = way(np.dtype(_ELEMENTS[kind]).itemsize)
+    size = np.dtype(_ELEMENTS[kind]).itemsize
+    if kind == torch.bfloat16 and usable(size, LINE_BYTES):  # of int8 sums are the same everywhere
+        return f"{name}-amx"
+    found = way(size)
     return (
         name if found in ("vpdpbusd", "vdpbf16ps") or kind == torch.float32 else f"{name}-{found}"
     )

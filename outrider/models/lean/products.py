@@ -7,7 +7,8 @@ order. So a row has the same bits whatever rows stand beside it.
 
 int8: bytes plus 128 times signed bytes, added in int32, exactly (VPDPBUSD, or VPMADDWD on 16 bits).
 bfloat16: pairs of products added in float32 (VDPBF16PS, or two fused multiply-adds, whose sums are
-rounded otherwise). float32: one fused multiply-add a step.
+rounded otherwise). float32: one fused multiply-add a step. Where the processor has a matrix unit it
+takes int8 and bfloat16, see `outrider.models.lean.matrix_unit`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from llvmlite import ir
 from numba import prange, types
 from numba.extending import intrinsic
 
-from outrider.core.compiled import parallel
+from outrider.core.compiled import fused_inline, parallel
 from outrider.models.lean.instructions import FLOATS, INTS, WIDTH, multiply_add, spread
+from outrider.models.lean.matrix_unit import LINES, begin, end, multiply, scale_sums
 
 TILE = 32
 """Outputs of a tile; two vectors."""
@@ -47,36 +49,68 @@ def whole(outputs: int) -> int:
 def product(linear, inputs, out):
     """out = inputs times weights.
 
-    linear: weights as `tiled` has them, start and factor. inputs [rows, n] and out [rows, m]
-    float32, m in whole tiles. Of bytes, inputs are signed ones plus 128, start [m] int32 is what
-    takes that out again, and factor [m] the outputs' scales; others have neither.
+    linear: weights as `tiled` has them, start, factor, and whether the matrix unit multiplies.
+    inputs [rows, n] and out [rows, m] float32, m in whole tiles. Of bytes, inputs are signed ones
+    plus 128, start [m] int32 is what takes that out again, and factor [m] the outputs' scales;
+    others have neither.
     """
-    weights, start, factor = linear
-    rows = inputs.shape[0]
-    for tile in prange(out.shape[1] // TILE):
-        row = 0
-        while row + 12 <= rows:
-            _rows(weights, inputs, start, factor, out, tile, row, 12)
-            row += 12
-        rest = rows - row
-        if rest >= 8:
-            _rows(weights, inputs, start, factor, out, tile, row, 8)
-            row += 8
-            rest -= 8
-        if rest >= 6:
-            _rows(weights, inputs, start, factor, out, tile, row, 6)
-            row += 6
-            rest -= 6
-        if rest == 5:
-            _rows(weights, inputs, start, factor, out, tile, row, 5)
-        elif rest == 4:
-            _rows(weights, inputs, start, factor, out, tile, row, 4)
-        elif rest == 3:
-            _rows(weights, inputs, start, factor, out, tile, row, 3)
-        elif rest == 2:
-            _rows(weights, inputs, start, factor, out, tile, row, 2)
-        elif rest == 1:
-            _rows(weights, inputs, start, factor, out, tile, row, 1)
+    weights, start, factor, unit = linear
+    tiles = out.shape[1] // TILE
+    if unit:
+        for tile in prange(tiles):
+            _by_unit(weights, inputs, start, factor, out, tile)
+    else:
+        for tile in prange(tiles):
+            _by_vectors(weights, inputs, start, factor, out, tile)
+
+
+@fused_inline
+def _by_unit(weights, inputs, start, factor, out, tile):
+    rows, row = inputs.shape[0], 0
+    if rows >= 2 * LINES:
+        begin(inputs, LINES)
+        while row + 2 * LINES <= rows:
+            multiply(weights, inputs, out, tile, row, 2)
+            row += 2 * LINES
+    rest = rows - row
+    if rest > 0:
+        begin(inputs, rest % LINES if rest % LINES else LINES)
+        if rest >= LINES:
+            multiply(weights, inputs, out, tile, row, 1)
+            row += LINES
+        if row < rows:
+            multiply(weights, inputs, out, tile, row, 0)
+    end(inputs)
+    if start.shape[0] > 0:
+        for each in range(rows):
+            scale_sums(out, start, factor, tile, each)
+
+
+@fused_inline
+def _by_vectors(weights, inputs, start, factor, out, tile):
+    rows, row = inputs.shape[0], 0
+    while row + 12 <= rows:
+        _rows(weights, inputs, start, factor, out, tile, row, 12)
+        row += 12
+    rest = rows - row
+    if rest >= 8:
+        _rows(weights, inputs, start, factor, out, tile, row, 8)
+        row += 8
+        rest -= 8
+    if rest >= 6:
+        _rows(weights, inputs, start, factor, out, tile, row, 6)
+        row += 6
+        rest -= 6
+    if rest == 5:
+        _rows(weights, inputs, start, factor, out, tile, row, 5)
+    elif rest == 4:
+        _rows(weights, inputs, start, factor, out, tile, row, 4)
+    elif rest == 3:
+        _rows(weights, inputs, start, factor, out, tile, row, 3)
+    elif rest == 2:
+        _rows(weights, inputs, start, factor, out, tile, row, 2)
+    elif rest == 1:
+        _rows(weights, inputs, start, factor, out, tile, row, 1)
 
 
 @intrinsic

@@ -13,12 +13,13 @@ import torch
 from outrider.models.causal_lm import CausalLM
 from outrider.models.lean import linear, products
 from outrider.models.lean.linear import Linear, Wide, linears_name
+from outrider.models.lean.matrix_unit import LINE_BYTES, usable
 from outrider.models.lean.rows import store_rows
 from outrider.models.linear import packing_available, rounded
 from tests.tiny import FINGERPRINT, tiny_model
 
 KINDS = [torch.float32, torch.bfloat16, torch.int8]
-ROWS = (1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 23, 64, 65)
+ROWS = (1, 2, 3, 4, 5, 6, 7, 11, 12, 13, 16, 17, 23, 31, 32, 33, 47, 48, 49, 64, 65)
 VOCAB = 64
 
 
@@ -57,16 +58,20 @@ def example(outputs: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
 SHAPES = [(96, 64), (576, 1536), (32, 4), (33, 64), (64, 33), (7, 5)]
 
 
-@pytest.fixture(params=["own", "vpmaddwd", "plain"])
+@pytest.fixture(params=["own", "vectors", "vpmaddwd", "plain"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How elements are multiplied: as this processor does it best, and as others have to."""
     if request.param == "own":
         return "own"
+    if request.param == "vectors":
+        monkeypatch.setattr(linear, "usable", lambda itemsize, width: False)
+        return "vectors"
     features = {**llvmlite.binding.get_host_cpu_features()}
     if request.param == "vpmaddwd" and not features["avx2"]:
         pytest.skip("this processor has no such instruction")
     has = {"avx2": request.param == "vpmaddwd"}
     monkeypatch.setattr(llvmlite.binding, "get_host_cpu_features", lambda: has)
+    assert not usable(1, LINE_BYTES)
     product = numba.njit(parallel=True)(cast(Any, products.product).py_func)
     monkeypatch.setattr(linear, "product", product)
     return str(request.param)

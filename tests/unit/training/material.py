@@ -22,6 +22,7 @@ from training.facts import Target
 from training.features import FeaturePlan, build_features
 from training.generate import Recipe, generate
 from training.head import Head
+from training.prefill import Prefill
 from training.prompts import EncodedPrompt
 from training.records import Record, digest_of, split
 from training.trainer import Material
@@ -79,7 +80,7 @@ def world(family: str = "llama", rows: int = 40) -> World:
     records = list(generate(lm, random_prompts(60), recipe, frozenset(lm.eos_ids)))
     records = [r for r in records if len(r.response) > 2]
     plan = FeaturePlan.of(facts, (1,))
-    features = build_features(lm, records, Path(mkdtemp()), plan)
+    features = build_features(Prefill(model), records, Path(mkdtemp()), plan)
     train, held_out = split(records)
     vocabulary: DraftVocabulary = choose_vocabulary(train, rows, VOCABULARY, [VOCABULARY - 1])
     ids = torch.from_numpy(vocabulary.ids)

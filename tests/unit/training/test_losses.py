@@ -38,6 +38,23 @@ def test_loss_and_gradients_equal_the_plain_ones(
         assert float(theirs.abs().max()) > 1e-3
 
 
+def test_bfloat16_products_give_nearly_the_same_loss_and_gradients() -> None:
+    torch.manual_seed(0)
+    states = torch.randn(50, 64, requires_grad=True)
+    weight = torch.randn(200, 64, requires_grad=True)
+    teacher, teacher_head, weights = torch.randn(50, 64), Head(torch.randn(200, 64)), torch.rand(50)
+    exact = soft_cross_entropy(states, Head(weight), teacher, teacher_head, weights)
+    head = teacher_head.to(torch.bfloat16)
+    rounded = soft_cross_entropy(states, Head(weight), teacher, head, weights)
+    assert rounded.dtype == torch.float32
+    assert abs(float(rounded) / float(exact) - 1) < 0.01
+    assert float(rounded) != float(exact)
+    found = torch.autograd.grad(rounded, (states, weight))
+    for mine, theirs in zip(found, torch.autograd.grad(exact, (states, weight)), strict=True):
+        assert mine.dtype == torch.float32
+        assert float(torch.cosine_similarity(mine.flatten(), theirs.flatten(), dim=0)) > 0.999
+
+
 def test_rows_without_weight_do_not_count_and_none_gives_zero() -> None:
     torch.manual_seed(0)
     head, teacher_head = Head(torch.randn(9, 4)), Head(torch.randn(9, 4))
