@@ -2,7 +2,7 @@
 PYTHON_BIN := .venv/bin/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench compare growth decision stall soak spinning demo test test-full test-compose lint format proto loadtest loadtest-claims clean
+.PHONY: help setup acceptance bench compare growth decision stall soak spinning demo test test-full test-compose lint format proto loadtest loadtest-claims clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-16s%s\n", $$1, $$2}' Makefile
@@ -38,6 +38,9 @@ bench: setup ## Measure methods and overhead on a quiet machine, store, bring RE
 	@$(PYTHON_BIN) -m benchmarks.sampling
 	@$(PYTHON_BIN) -m benchmarks.overhead
 	@$(PYTHON_BIN) scripts/readme_table.py
+
+acceptance: setup ## Tokens a target pass yields with each drafter, and what a proposal costs
+	@$(PYTHON_BIN) -m benchmarks.draft_cost; status=$$?; $(PYTHON_BIN) -m benchmarks.acceptance && exit $$status
 
 compare: setup ## Outrider beside other engines, ratios in README; PEERS="--peer-python ENGINE=PYTHON ..."
 	@$(PYTHON_BIN) -m benchmarks.compare $(PEERS); status=$$?; $(PYTHON_BIN) scripts/readme_table.py; exit $$status

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from training.acceptance import Acceptance
 from training.batches import Batch
 from training.head import Head
-from training.losses import soft_cross_entropy
+from training.losses import probabilities, soft_cross_entropy
 from training.precision import autocast
 
 
@@ -81,18 +81,16 @@ def batch_loss(
     weights = learner.depth_weights(progress)
     with autocast(batch.ids.device, teacher_head.weight.dtype):
         states = learner.states(batch, len(weights))
+    place = torch.arange(batch.ids.shape[1], device=batch.ids.device)[None]
+    of_token = torch.where(place + 1 < batch.prompt_lengths[:, None], prompt_weight, 1.0)
+    row, at = (of_token * columns(batch, 0)).nonzero(as_tuple=True)
+    teacher = probabilities(teacher_head, batch.final[row, at])
+    of_token = of_token[row, at]
     total = batch.final.new_zeros(())
     for depth, (weight, drafted) in enumerate(zip(weights, states, strict=True)):
-        row, column = columns(batch, depth).nonzero(as_tuple=True)
-        in_prompt = column + 1 + depth < batch.prompt_lengths[row]
-        token_weights = torch.where(in_prompt, prompt_weight, 1.0)
-        kept = token_weights > 0
-        row, column = row[kept], column[kept]
-        total = total + weight * soft_cross_entropy(
-            drafted[row, column],
-            learner.head(depth),
-            batch.final[row, column + depth],
-            teacher_head,
-            token_weights[kept],
-        )
+        rounds = at - depth >= 1
+        if not bool(rounds.all()):  # else it would be a copy of it all
+            row, at, teacher, of_token = (x[rounds] for x in (row, at, teacher, of_token))
+        drafts = drafted[row, at - depth]
+        total = total + weight * soft_cross_entropy(drafts, learner.head(depth), teacher, of_token)
     return total / sum(weights)

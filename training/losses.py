@@ -3,8 +3,7 @@
     L = sum_i w_i * -sum_v p_i(v) log q_i(v) / sum_i w_i
 
 p is the target's softmax over the draft vocabulary alone, from its final states and the same rows
-of its head. Gradients are computed along with the loss, some rows at a time, in the format of the
-teacher's head.
+of its head. Gradients are computed along with the loss, some rows at a time.
 """
 
 from __future__ import annotations
@@ -19,20 +18,28 @@ from training.head import Head
 CHUNK = 128
 
 
-def soft_cross_entropy(
-    states: Tensor, head: Head, teacher: Tensor, teacher_head: Head, weights: Tensor
-) -> Tensor:
+def probabilities(head: Head, states: Tensor) -> Tensor:
+    """The teacher's [n, rows], in the format of its head, from states [n, hidden] after its final
+    norm."""
+    states = states.to(head.weight.dtype)
+    out = states.new_empty(len(states), len(head.weight))
+    for first in range(0, len(states), CHUNK):
+        rows = slice(first, first + CHUNK)
+        torch.softmax(head.logits(states[rows]), dim=-1, out=out[rows])
+    return out
+
+
+def soft_cross_entropy(states: Tensor, head: Head, teacher: Tensor, weights: Tensor) -> Tensor:
     """The loss, a scalar; 0 where no row has weight.
 
     Args:
         states: [n, hidden] of the draft, before its head.
         head: of the draft; its weight gets a gradient where it asks for one.
-        teacher: [n, target hidden], the target's states after its final norm.
-        teacher_head: the target's rows for the same vocabulary, in the same order; in the format
+        teacher: probabilities [n, rows] of the same vocabulary, in the same order; in the format
             that the products shall have.
         weights: [n] of the rows, not negative.
     """
-    loss: Tensor = _Fused.apply(states, head.weight, head, teacher, teacher_head, weights)  # type: ignore[no-untyped-call]
+    loss: Tensor = _Fused.apply(states, head.weight, head, teacher, weights)  # type: ignore[no-untyped-call]
     return loss
 
 
@@ -46,21 +53,19 @@ class _Fused(torch.autograd.Function):
         weight: Tensor,
         head: Head,
         teacher: Tensor,
-        teacher_head: Head,
         weights: Tensor,
     ) -> Tensor:
-        dtype = teacher_head.weight.dtype
+        dtype = teacher.dtype
         head = head.with_weight(weight).to(dtype)
         share = weights / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
         loss = weights.new_zeros(())
         of_states = torch.zeros_like(states) if ctx.needs_input_grad[0] else None
         of_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
-        states, teacher = states.to(dtype), teacher.to(dtype)
+        states = states.to(dtype)
         # Passes over [chunk, rows] cost as much as the products, so there are few, in place.
         for first in range(0, len(states), CHUNK):
             rows = slice(first, first + CHUNK)
-            logits = head.logits(states[rows])
-            p = torch.softmax(teacher_head.logits(teacher[rows]), dim=-1)
+            logits, p = head.logits(states[rows]), teacher[rows]
             mass = torch.logsumexp(logits, dim=-1)
             expected = torch.linalg.vecdot(p, logits)  # of log q: that less the mass
             loss += ((mass - expected).float() * share[rows]).sum()
@@ -82,4 +87,4 @@ class _Fused(torch.autograd.Function):
         (outer,) = outputs
         of_states = None if ctx.of_states is None else ctx.of_states * outer
         of_weight = None if ctx.of_weight is None else ctx.of_weight * outer
-        return of_states, of_weight, None, None, None, None
+        return of_states, of_weight, None, None, None

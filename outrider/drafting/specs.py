@@ -22,8 +22,9 @@ TRAINED = frozenset({"eagle", "medusa"})
 MODELS = NEED_PATH | TRAINED
 """Those that run a model of their own."""
 
-CHECKPOINTS = Path(__file__).parents[2] / "checkpoints"
-"""The checkpoints that were trained for the default target, a folder a method."""
+CHECKPOINTS = tuple(Path(__file__).parents[up] / "checkpoints" for up in (1, 2))
+"""Where the checkpoints are that were trained for the default target, a folder a method: in an
+installed package, and in a source tree."""
 
 
 class DrafterRefused(ValueError):
@@ -58,8 +59,10 @@ def check_distinct(specs: Sequence[str]) -> None:
 
 def default_checkpoint(method: str, target: str) -> Path | None:
     """The checkpoint of a method that comes with a target; None where none does."""
-    folder = CHECKPOINTS / method
-    return folder if target == DEFAULT and (folder / "config.json").is_file() else None
+    if target != DEFAULT:
+        return None
+    folders = (place / method for place in CHECKPOINTS)
+    return next((folder for folder in folders if (folder / "config.json").is_file()), None)
 
 
 def check_path(spec: str, target: str) -> None:

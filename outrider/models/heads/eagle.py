@@ -22,6 +22,15 @@ from outrider.models.heads.config import EAGLE1, EagleConfig
 from outrider.models.heads.memory import Attends, Memory
 
 
+class Norm(nn.RMSNorm):
+    """In the format of its weight: where products are rounded, norms are not."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., hidden], the same shape back."""
+        out: Tensor = super().forward(x.to(self.weight.dtype))
+        return out
+
+
 class EagleHead(nn.Module):
     """See the module. The embedding is frozen; everything else may be trained.
 
@@ -44,15 +53,15 @@ class EagleHead(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab_size, hidden)
         self.embed_tokens.requires_grad_(False)
         self.fc = nn.Linear(config.fc_in, hidden, bias=config.kind == EAGLE1)
-        self.input_norm = nn.RMSNorm(config.fc_in, eps) if config.norm_before_fc else None
+        self.input_norm = Norm(config.fc_in, eps) if config.norm_before_fc else None
         taps = len(config.taps)
         self.fc_norm = (
-            nn.ModuleList([nn.RMSNorm(hidden, eps) for _ in range(taps)])
+            nn.ModuleList([Norm(hidden, eps) for _ in range(taps)])
             if config.fc_norm
             else None
         )
         self.layers = nn.ModuleList([EagleLayer(config, dropout)])
-        self.norm = nn.Identity() if config.kind == EAGLE1 else nn.RMSNorm(hidden, eps)
+        self.norm = nn.Identity() if config.kind == EAGLE1 else Norm(hidden, eps)
         self.lm_head = nn.Linear(hidden, config.draft_vocab_size, bias=False)
         self.rotary_emb = LlamaRotaryEmbedding(config.layer_config())
         self.register_buffer("d2t", torch.zeros(config.draft_vocab_size, dtype=torch.long))
@@ -150,10 +159,10 @@ class EagleLayer(nn.Module):
         hidden, eps = config.hidden_size, config.rms_norm_eps
         self.norm_before_residual = config.norm_before_residual
         if config.kind != EAGLE1:
-            self.input_layernorm = nn.RMSNorm(hidden, eps)
-            self.hidden_norm = nn.RMSNorm(hidden, eps)
+            self.input_layernorm = Norm(hidden, eps)
+            self.hidden_norm = Norm(hidden, eps)
         self.self_attn = EagleAttention(config)
-        self.post_attention_layernorm = nn.RMSNorm(hidden, eps)
+        self.post_attention_layernorm = Norm(hidden, eps)
         self.mlp = EagleMLP(hidden, config.intermediate_size)
         self.dropout = nn.Dropout(dropout)
 
@@ -184,8 +193,8 @@ class EagleAttention(nn.Module):
         self.v_proj = nn.Linear(config.qkv_in, kv, bias=False)
         self.o_proj = nn.Linear(width, config.hidden_size, bias=False)
         norms = config.qk_norm
-        self.q_norm = nn.RMSNorm(config.head_dim, config.rms_norm_eps) if norms else nn.Identity()
-        self.k_norm = nn.RMSNorm(config.head_dim, config.rms_norm_eps) if norms else nn.Identity()
+        self.q_norm = Norm(config.head_dim, config.rms_norm_eps) if norms else nn.Identity()
+        self.k_norm = Norm(config.head_dim, config.rms_norm_eps) if norms else nn.Identity()
 
     def forward(self, rows: Tensor, cos: Tensor, sin: Tensor, memory: Attends) -> Tensor:
         """rows [batch, rows, qkv inputs]; cos, sin [1, rows, dim] -> [batch, rows, hidden]."""

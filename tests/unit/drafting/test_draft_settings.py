@@ -21,7 +21,7 @@ def test_repeated_drafter_flags_are_kept_in_order() -> None:
 def test_default_target_comes_with_every_drafter_that_has_a_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(specs, "CHECKPOINTS", tmp_path)
+    monkeypatch.setattr(specs, "CHECKPOINTS", (tmp_path,))
     assert DraftSettings.from_args([]).drafter_specs == ["ngram", "draft_model", "lookahead"]
     for name in ("eagle", "medusa"):
         (tmp_path / name).mkdir()

@@ -123,7 +123,7 @@ def test_a_checkpoint_of_another_target_is_refused(folder: Path, method: str) ->
 def test_without_a_path_there_must_be_a_checkpoint(
     folder: Path, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(specs, "CHECKPOINTS", tmp_path)
+    monkeypatch.setattr(specs, "CHECKPOINTS", (tmp_path,))
     with pytest.raises(DrafterRefused, match=f"{method} needs a path"):
         build_drafter(method, _setup(folder))
     with pytest.raises(DrafterRefused, match=f"{method} needs a path"):
