@@ -1,5 +1,6 @@
 # Every target does its own set-up; scripts/setup.sh says what can be chosen by environment variables.
 PYTHON_BIN := .venv/bin/python
+METHODS := plain,ngram,draft_model,eagle,medusa,lookahead,auto
 
 .DEFAULT_GOAL := help
 .PHONY: help setup acceptance bench compare growth decision stall soak spinning demo test test-full test-compose lint format proto loadtest loadtest-claims clean
@@ -32,9 +33,10 @@ proto: setup ## Generate the gRPC stubs again
 	@$(PYTHON_BIN) hatch_build.py
 
 bench: setup ## Measure methods and overhead on a quiet machine, store, bring README's tables up to date
-	@$(PYTHON_BIN) -m benchmarks.prompts build/prompts.jsonl
-	@.venv/bin/outrider bench --prompts build/prompts.jsonl --max-tokens 64 --temperature 0 \
-		--methods plain,ngram,draft_model --k 4 --out benchmarks/results/bench.json
+	@.venv/bin/outrider bench --prompts benchmarks/data/spec_bench_60.jsonl --temperature 0 \
+		--methods $(METHODS) --out benchmarks/results/bench.json
+	@.venv/bin/outrider bench --prompts benchmarks/data/spec_bench_60.jsonl --temperature 1 \
+		--methods $(METHODS) --out benchmarks/results/bench_sampled.json
 	@$(PYTHON_BIN) -m benchmarks.sampling
 	@$(PYTHON_BIN) -m benchmarks.overhead
 	@$(PYTHON_BIN) scripts/readme_table.py

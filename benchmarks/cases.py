@@ -49,9 +49,17 @@ CASES: dict[str, Case] = {
     "outrider float32 ngram": _outrider("float32", "ngram"),
     "outrider bfloat16 plain": _outrider("bfloat16", "plain", 1.9),
     "outrider bfloat16 ngram": _outrider("bfloat16", "ngram", 2.2),
+    "outrider bfloat16 auto": _outrider("bfloat16", "auto", 2.7),
     "outrider int8 plain": _outrider("int8", "plain", 3.0),
     "outrider int8 ngram": _outrider("int8", "ngram", 3.6),
+    "outrider int8 auto": _outrider("int8", "auto", 4.0),
 }
+PEERS = (
+    ("outrider bfloat16 auto", "transformers assisted", 2.5),
+    ("outrider int8 auto", "llama.cpp", 1.0),
+    ("outrider int8 auto", "openvino genai", 1.0),
+)
+"""Decode rates of one case over another's, and what they should be at least."""
 
 
 def choose(asked: Sequence[str]) -> list[str]:
@@ -123,4 +131,8 @@ def limits(rows: Mapping[str, Mapping[str, Any]], names: Iterable[str] = CASES) 
         ratio = rows[name]["rate_ratio"] if name in rows else None
         if at_least is not None and ratio is not None:
             found.append(Limit(f"{name}, decode rate", ratio, at_least, least=True))
+    for name, peer, at_least in PEERS:
+        if name in rows and peer in rows:
+            ratio = rows[name]["tokens_per_second"] / rows[peer]["tokens_per_second"]
+            found.append(Limit(f"{name} over {peer}", ratio, at_least, least=True))
     return found

@@ -32,7 +32,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -43,9 +44,12 @@ from rich.table import Table
 from benchmarks import cases, report
 from benchmarks.engines import EXTRAS, Job
 from benchmarks.prompts import chat_ids
+from outrider.drafting.specs import default_checkpoint
 from outrider.models.default_gguf import default_gguf
-from outrider.models.hub import DEFAULT_NAME, default_draft, default_target
+from outrider.models.hub import DEFAULT, DEFAULT_NAME, default_draft, default_target
 from outrider.models.tokenizer import load_tokenizer
+from training.export import export
+from training.target import TrainingTarget
 
 ROOT = Path(__file__).parents[1]
 LIMIT_S = 3600.0  # of one case
@@ -163,6 +167,18 @@ def peer_pythons(given: Sequence[str]) -> dict[str, str]:
     return chosen
 
 
+@contextmanager
+def draft_model() -> Iterator[Path]:
+    """The trained draft model as transformers reads it; the untrained cut where none is there."""
+    trained = default_checkpoint("draft_model", DEFAULT)
+    if trained is None:
+        yield default_draft()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        export(trained, TrainingTarget(DEFAULT), Path(folder))
+        yield Path(folder)
+
+
 def main() -> int:
     """Measures, prints, stores; 1 where a ratio is too low."""
     parser = report.parser(__doc__, "compare")
@@ -181,15 +197,16 @@ def main() -> int:
         parser.error(str(error))
     threads = report.keep_to(given.cores)
     model = default_target()
-    shared = {
-        "threads": threads,
-        "tokens": given.tokens,
-        "prompts": chat_ids(load_tokenizer(str(model)), given.prompts + 1),  # one warms up
-        "model": str(model),
-        "draft": str(default_draft()),
-        "gguf": str(default_gguf()),
-    }
-    results, skipped = run_all(names, shared, pythons, given.rounds)
+    with draft_model() as draft:
+        shared = {
+            "threads": threads,
+            "tokens": given.tokens,
+            "prompts": chat_ids(load_tokenizer(str(model)), given.prompts + 1),  # one warms up
+            "model": str(model),
+            "draft": str(draft),
+            "gguf": str(default_gguf()),
+        }
+        results, skipped = run_all(names, shared, pythons, given.rounds)
     rows = measured(results)
     report.console().print(table(rows, skipped))
     run = {

@@ -1,6 +1,7 @@
 """Outrider through its whole stack: target, draft and orchestrator processes, the gRPC client.
 
-Options: dtype (float32, bfloat16, int8), method (plain, or a drafter).
+Options: dtype (float32, bfloat16, int8), method (plain, or a drafter; auto chooses among all that
+the default target, which a job's is, comes with).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from benchmarks.engines import Arrived, Engine, EngineRefused, Job
 from outrider.cli.cluster import Cluster
 from outrider.cli.door import speculative
 from outrider.cli.processes import ClusterError
+from outrider.drafting.specs import AUTO, default_specs
+from outrider.models.hub import DEFAULT
 
 PLAIN = "plain"
 
@@ -45,10 +48,12 @@ def load(job: Job) -> Iterator[Engine]:
         EngineRefused: it does not start; the dtype may not be served.
     """
     method = job.options["method"]
-    drafters = ["ngram" if method == PLAIN else method]
+    drafters = (
+        default_specs(DEFAULT) if method == AUTO else ["ngram" if method == PLAIN else method]
+    )
     with ExitStack() as stack:
         try:
-            cluster = stack.enter_context(Cluster(job.model, drafters, dtype=job.options["dtype"]))
+            cluster = stack.enter_context(Cluster(DEFAULT, drafters, dtype=job.options["dtype"]))
         except ClusterError as error:
             raise EngineRefused(str(error).strip().splitlines()[-1]) from error
         client = stack.enter_context(outrider.Client(cluster.address))

@@ -12,7 +12,7 @@ import torch
 from draft_service.drafters.choose import strategy
 from draft_service.drafters.comb import comb
 from draft_service.drafters.growth import Growth
-from draft_service.drafters.head_setup import refused
+from draft_service.drafters.head_setup import linears_of, refused
 from draft_service.drafters.model_growth import Draft, Paths, Row, State
 from draft_service.drafters.rank import ranking
 from draft_service.drafters.setup import Setup, check_vocabulary
@@ -50,7 +50,9 @@ def build(path: str | None, setup: Setup) -> DraftModelDrafter:
     folder = Path(path).expanduser()
     with refused():
         if (folder / "config.json").is_file() and is_shipped_draft(folder):
-            return DraftModelDrafter(*_trained(folder, setup, dtype))
+            on_cpu = parse_device(setup.device).type == "cpu"
+            rounded = on_cpu and linears_of(setup) == torch.int8
+            return DraftModelDrafter(*_trained(folder, setup, INT8 if rounded else dtype))
     model = load_model(path, dtype=dtype, device=setup.device, threads=setup.threads)
     check_vocabulary(setup.vocabulary, model.name, model.tokenizer_fingerprint, model.vocab_size)
     return DraftModelDrafter(model)

@@ -1,0 +1,131 @@
+"""Puts the best checkpoint of a training into `checkpoints/`, and writes the model cards there.
+
+    python scripts/checkpoints.py ship RUN ...      # folders of trainings
+    python scripts/checkpoints.py cards [--check]   # from stored figures; --check only compares
+
+A card's figures come from the training's own report, kept beside the checkpoint as training.json,
+and from benchmarks/results/acceptance.json.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+CHECKPOINTS = ROOT / "checkpoints"
+ACCEPTANCE = ROOT / "benchmarks" / "results" / "acceptance.json"
+KEPT = ("method", "options", "shape", "draft_vocab_size", "sequences", "tokens", "best", "coverage")
+NAMES = {
+    "eagle": "EAGLE-3 head: one decoder layer on three layers' states of the target",
+    "draft_model": "Draft model: three of the target's layers, trained further",
+    "medusa": "Medusa heads on the target's final state",
+}
+CARD = """---
+license: apache-2.0
+base_model: HuggingFaceTB/SmolLM2-135M-Instruct
+---
+# {title}
+
+Drafts for SmolLM2-135M-Instruct in Outrider (`--drafter {method}`, which takes it by itself). The
+files hold trained tensors in bfloat16 and the id map; embedding, LM head and what else is the
+target's own is put in at load. `outrider train export` writes the open form for other software.
+
+**Data.** [What the target wrote itself](../data/README.md): {sequences:,} texts, {tokens:,} tokens
+with their prompts. Nothing of what drafters are measured on is among them.
+
+**Recipe.** `outrider train {method}`, {minutes:.0f} minutes on {cores} cores, {precision} products,
+{loss_tokens:,} tokens seen: soft cross entropy against the target's own probabilities over {rows:,}
+draft tokens, which cover {covered:.1f} % of held-out text; {details}.
+
+**Measured** on held-out texts of the same prompt files: first token {first:.3f}, chain of four
+{chain:.2f} tokens a pass, best tree of twelve {tree:.2f}. On other prompts, 60 of Spec-Bench in
+real services:
+
+{table}
+
+It fits no other target: a checkpoint names the hashes of the weights that it was trained for, and
+is refused elsewhere.
+"""
+
+
+def ship(run: Path) -> Path:
+    """Copies the best checkpoint of a run; returns its new folder."""
+    document = json.loads((run / "report.json").read_text())
+    history = json.loads((run / "history.json").read_text())
+    folder = CHECKPOINTS / document["method"]
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(run / history["best"], folder)
+    kept = {name: document.get(name) for name in KEPT}
+    kept["made_with"] = {
+        name: document["made_with"][name] for name in ("versions", "commit", "machine")
+    }
+    (folder / "training.json").write_text(json.dumps(kept, indent=1) + "\n")
+    return folder
+
+
+def card(method: str) -> str:
+    """The card of a method's checkpoint."""
+    made = json.loads((CHECKPOINTS / method / "training.json").read_text())
+    best, options = made["best"], made["options"]
+    details = [f"learning rate {options['lr']:g}", f"batches of {options['rows']:,} tokens"]
+    details += [f"{name} {value}" for name, value in made["shape"].items() if value is not None]
+    return CARD.format(
+        title=NAMES[method],
+        method=method,
+        sequences=made["sequences"],
+        tokens=made["tokens"],
+        minutes=(options["seconds"] or best["seconds"]) / 60,
+        cores=made["made_with"]["machine"]["cores"],
+        precision=options["precision"],
+        loss_tokens=best["loss_tokens"],
+        rows=made["draft_vocab_size"],
+        covered=100 * made["coverage"]["all"],
+        details=", ".join(details),
+        first=best["first"],
+        chain=best["chain"]["4"],
+        tree=best["tree"]["12"],
+        table=table(method),
+    )
+
+
+def table(method: str) -> str:
+    """What the services accepted of it."""
+    lines = [
+        "| temperature | depth | nodes | first token | tokens a pass |",
+        "|---|---|---|---|---|",
+    ]
+    for row in json.loads(ACCEPTANCE.read_text())["rows"]:
+        if row["method"] == method:
+            lines.append(
+                f"| {row['temperature']:g} | {row['depth']} | {row['nodes']} "
+                f"| {row['first']:.3f} | {row['tokens_per_pass']:.2f} |"
+            )
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """1 where `cards --check` finds one out of date."""
+    command, *rest = arguments or ("cards",)
+    if command == "ship":
+        for run in rest:
+            print(ship(Path(run)))  # noqa: T201
+        return 0
+    stale = 0
+    for method in NAMES:
+        path = CHECKPOINTS / method / "README.md"
+        if not path.parent.is_dir():
+            continue
+        wanted = card(method)
+        if "--check" in rest:
+            stale += not path.exists() or path.read_text() != wanted
+        else:
+            path.write_text(wanted)
+    return int(stale > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
