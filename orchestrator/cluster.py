@@ -125,8 +125,7 @@ class Cluster:
 
     @property
     def methods(self) -> list[Method]:
-        """Drafters seen so far, in the order in which draft services list them; the first is the
-        default."""
+        """Drafters seen so far, in the order in which draft services list them."""
         return [
             Method(
                 name,

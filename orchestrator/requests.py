@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from outrider.core.round import SamplingParams
+from outrider.drafting.specs import AUTO
 from outrider.serving.errors import InvalidArgument
 from outrider.serving.wire import check_range, check_tokens, sampling_from_proto
 from outrider.v1 import orchestrator_pb2
@@ -180,7 +181,8 @@ def _speculation(
             f"speculative.method: {message.method!r} is not served; "
             f"limit {', '.join((PLAIN, *known))}"
         )
-    method = known.get(message.method) if message.method else next(iter(known.values()), None)
+    default = known.get(AUTO, next(iter(known.values()), None))
+    method = known.get(message.method) if message.method else default
     recommended = 0 if method is None else min(method.recommended_depth, bounds.max_depth)
     depth = message.n_max if message.HasField("n_max") else recommended
     check_range("speculative.n_max", depth, 0, bounds.max_depth)

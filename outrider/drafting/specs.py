@@ -8,7 +8,8 @@ from pathlib import Path
 from outrider.models.hub import DEFAULT
 
 DRAFTERS = ("ngram", "draft_model", "eagle", "medusa", "lookahead")
-"""The first one serves requests that name none."""
+"""In the order in which they are served; the first one serves requests that name none where there
+is no `auto`."""
 
 AUTO = "auto"
 """Chooses among the others; there wherever two of them are."""

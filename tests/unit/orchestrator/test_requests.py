@@ -56,6 +56,14 @@ def test_default_is_a_chain_of_the_first_methods_recommended_depth() -> None:
     assert speculation(n_max=2, nodes_max=7) == ("draft_model", 2, 7)
 
 
+def test_auto_is_the_default_where_it_is_served() -> None:
+    methods = [*METHODS, Method("auto", 6)]
+    assert speculation(methods) == ("auto", 6, 6)
+    assert speculation(methods, n_max=3) == ("auto", 3, 3)
+    assert speculation(methods, method="ngram") == ("ngram", 3, 3)
+    assert speculation(methods, method="plain") == ("", 0, 0)
+
+
 def test_a_method_that_recommends_nodes_gets_them_unless_the_request_says_otherwise() -> None:
     methods = [Method("lookahead", 4, 12), Method("ngram", 3)]
     assert speculation(methods) == ("lookahead", 4, 12)
