@@ -42,7 +42,8 @@ bench: setup ## Measure methods and overhead on a quiet machine, store, bring RE
 	@$(PYTHON_BIN) scripts/readme_table.py
 
 acceptance: setup ## Tokens a target pass yields with each drafter, and what a proposal costs
-	@$(PYTHON_BIN) -m benchmarks.draft_cost; status=$$?; $(PYTHON_BIN) -m benchmarks.acceptance && exit $$status
+	@$(PYTHON_BIN) -m benchmarks.draft_cost; cost=$$?; $(PYTHON_BIN) -m benchmarks.agreement; first=$$?; \
+		$(PYTHON_BIN) -m benchmarks.acceptance && exit $$((cost + first))
 
 compare: setup ## Outrider beside other engines, ratios in README; PEERS="--peer-python ENGINE=PYTHON ..."
 	@$(PYTHON_BIN) -m benchmarks.compare $(PEERS); status=$$?; $(PYTHON_BIN) scripts/readme_table.py; exit $$status

@@ -33,7 +33,6 @@ def test_limits_take_the_chain_and_the_best_tree_at_temperature_0() -> None:
     ]
     found = {limit.name: (limit.value, limit.kept) for limit in limits(rows)}
     assert found == {
-        "eagle, first": (0.5, True),
         "eagle, chain": (1.8, True),
         "eagle, tree": (2.1, True),
         "lookahead, chain": (1.3, False),
