@@ -6,16 +6,16 @@ its candidates: how likely a token is to win the draw that the target will make 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from draft_service.drafters.choose import noisy
+from outrider.core.likeliest import likeliest
 from outrider.core.round import Budget, Ids, SamplingParams
-from outrider.core.sampling import Logits, largest, warp
-
-_PLAIN = SamplingParams()
+from outrider.core.sampling import Logits, warp
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,16 @@ def ranking(sampling: SamplingParams, vocabulary: Ids | None = None) -> Rank:
         return _ranked(ids, scores - top - np.log(np.exp(scores - top).sum()), count)
 
     def by_probability(logits: Logits, count: int, position: int, budget: Budget) -> Ranked:
-        q = warp(logits, _PLAIN)
-        if q.peak < budget.p_min:
+        likely = likeliest(logits, count)
+        peak = float(logits[likely[0]])
+        if not math.isfinite(peak):
+            raise ValueError(f"logits: the greatest is {peak}, limit finite")
+        total = float(np.exp(logits - peak).sum())
+        if 1.0 / total < budget.p_min:
             return NOTHING
-        likely = largest(logits, count)
-        scores = np.log(np.maximum(q.weights[likely], 1e-300) / q.total)
-        return _ranked(likely if vocabulary is None else vocabulary[likely], scores, count)
+        scores = logits[likely].astype(np.float64) - (peak + math.log(total))
+        ids = likely if vocabulary is None else vocabulary[likely]
+        return Ranked(ids.tolist(), np.minimum(scores, 0.0).tolist())
 
     return by_probability if sampling.greedy or sampling.seed is None else by_noise
 

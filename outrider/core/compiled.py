@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 KERNEL_FILES = (
     "core/compiled.py",
     "core/coupling.py",
+    "core/likeliest.py",
     "core/nucleus.py",
     "core/weights.py",
     "models/lean/attention.py",

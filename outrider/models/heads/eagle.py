@@ -56,9 +56,7 @@ class EagleHead(nn.Module):
         self.input_norm = Norm(config.fc_in, eps) if config.norm_before_fc else None
         taps = len(config.taps)
         self.fc_norm = (
-            nn.ModuleList([Norm(hidden, eps) for _ in range(taps)])
-            if config.fc_norm
-            else None
+            nn.ModuleList([Norm(hidden, eps) for _ in range(taps)]) if config.fc_norm else None
         )
         self.layers = nn.ModuleList([EagleLayer(config, dropout)])
         self.norm = nn.Identity() if config.kind == EAGLE1 else Norm(hidden, eps)

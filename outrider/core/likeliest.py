@@ -1,0 +1,75 @@
+"""The few greatest of many numbers, in order: what a drafter proposes first."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from outrider.core.compiled import kernel
+
+LANES = 16
+BLOCK = 8 * LANES
+
+
+def likeliest(values: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.int64]:
+    """Places of the `count` greatest of values [n], at most n, best first; of equals the first."""
+    places = np.empty(min(count, values.size), np.int64)
+    _find(np.ascontiguousarray(values), places)
+    return places
+
+
+@kernel
+def _find(values, places):
+    """Greatest values of blocks, then the best block's best place, as often as there are places."""
+    size = values.shape[0]
+    blocks = (size + BLOCK - 1) // BLOCK
+    tops = np.empty(blocks, values.dtype)
+    lanes = np.empty(LANES, values.dtype)
+    for block in range(blocks):
+        first = block * BLOCK
+        if first + BLOCK <= size:
+            for lane in range(LANES):
+                lanes[lane] = values[first + lane]
+            for row in range(first + LANES, first + BLOCK, LANES):
+                for lane in range(LANES):
+                    value = values[row + lane]
+                    lanes[lane] = value if value > lanes[lane] else lanes[lane]
+            top = lanes[0]
+            for lane in range(1, LANES):
+                top = lanes[lane] if lanes[lane] > top else top
+        else:
+            top = values[first]
+            for place in range(first + 1, size):
+                top = values[place] if values[place] > top else top
+        tops[block] = top
+    for found in range(places.shape[0]):
+        best = 0
+        for block in range(1, blocks):
+            if tops[block] > tops[best]:
+                best = block
+        place, following = _split(
+            values, best * BLOCK, min((best + 1) * BLOCK, size), places[:found]
+        )
+        places[found] = place
+        tops[best] = following
+
+
+@kernel
+def _split(values, first, end, taken):
+    """The best place from first to end that is not taken, and the greatest value of the others
+    there; minus infinity where there is none."""
+    place, best = -1, -np.inf
+    following = -np.inf
+    for here in range(first, end):
+        free = True
+        for other in taken:
+            free = free and other != here
+        if not free:
+            continue
+        if place < 0 or values[here] > best:
+            if place >= 0:
+                following = max(following, best)
+            place, best = here, values[here]
+        else:
+            following = max(following, values[here])
+    return place, following
