@@ -58,6 +58,7 @@ def ranking(sampling: SamplingParams, vocabulary: Ids | None = None) -> Rank:
         ids = likely if vocabulary is None else vocabulary[likely]
         return Ranked(ids.tolist(), np.minimum(scores, 0.0).tolist())
 
+    likeliest(np.zeros(1, np.float32), 1)  # compiled now, not in a proposal's time
     return by_probability if sampling.greedy or sampling.seed is None else by_noise
 
 
