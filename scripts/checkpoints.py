@@ -104,7 +104,7 @@ def table(method: str) -> str:
                 f"| {row['temperature']:g} | {row['depth']} | {row['nodes']} "
                 f"| {row['first']:.3f} | {row['tokens_per_pass']:.2f} |"
             )
-    return "\n".join(lines)
+    return "\n".join(lines) if len(lines) > 2 else "Not measured yet."
 
 
 def main(arguments: Sequence[str]) -> int:

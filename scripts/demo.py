@@ -73,10 +73,6 @@ def demo(client: Client, console: Console) -> bool:
     console.print(plain.text, markup=False, highlight=False)
     console.print()
     console.print(table)
-    console.print(
-        "draft_model is the target's first layers, untrained: it shows the round, not a gain.",
-        style="dim",
-    )
     return good
 
 

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training.files import TrainingError, replace
+from outrider.models.heads.record import read_tensors
+from training.files import TrainingError, read_json, replace
+from training.precision import FLOAT32
 
 
 @dataclass
@@ -90,3 +92,32 @@ def load_state(
         if content["device_random"] is not None and device.type == "cuda":
             torch.cuda.set_rng_state(content["device_random"], device)
     return RunState(**content["run"])
+
+
+def begun_with(folder: Path) -> str | None:
+    """The precision of the training in a folder; None where there is none."""
+    path = folder / "run.json"
+    if not path.exists():
+        return None
+    precision: str = read_json(path)["options"].get("precision", FLOAT32)
+    return precision
+
+
+def load_trained(folder: Path, parameters: dict[str, Tensor]) -> None:
+    """Puts the trained tensors of a run's folder, or of a checkpoint, into `parameters`, to start
+    another training from.
+
+    Raises:
+        TrainingError: they are of another model, or there are none.
+    """
+    state = folder / "state.pt"
+    if state.exists():
+        load_state(state, parameters, None, torch.device("cpu"))
+        return
+    files = sorted(folder.glob("*.safetensors"))
+    stored = {name: tensor for file in files for name, tensor in read_tensors(file).items()}
+    for name, parameter in parameters.items():
+        shape = tuple(stored[name].shape) if name in stored else None
+        if shape != tuple(parameter.shape):
+            raise TrainingError(f"{folder}: {name} is {shape}, wanted {tuple(parameter.shape)}")
+        parameter.data.copy_(stored[name])

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from training.acceptance import Acceptance
 from training.batches import Dataset, epoch_batches
@@ -17,7 +16,7 @@ from training.evaluate import evaluate
 from training.files import TrainingError, alone, read_json, replace_folder, replace_json
 from training.head import Head
 from training.learner import Learner, batch_loss, trained
-from training.precision import DTYPES, FLOAT32
+from training.precision import DTYPES
 from training.run_state import RunState, load_state, save_state
 from training.schedule import Options, make_optimizer
 from training.vocabulary import DraftVocabulary
@@ -201,20 +200,6 @@ class Trainer:
         for old in self.folder.glob("best-*"):
             if old.name != self.state.best:
                 _remove(old)
-
-
-def begun_with(folder: Path) -> str | None:
-    """The precision of the training in a folder; None where there is none."""
-    path = folder / "run.json"
-    if not path.exists():
-        return None
-    precision: str = read_json(path)["options"].get("precision", FLOAT32)
-    return precision
-
-
-def load_trained(path: Path, parameters: dict[str, Tensor]) -> None:
-    """Puts the trained tensors of a run's state.pt into `parameters`, to start another from."""
-    load_state(path, parameters, None, torch.device("cpu"))
 
 
 def _check_same(stored: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:

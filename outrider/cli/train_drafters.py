@@ -45,7 +45,8 @@ Precision = Annotated[
     str, typer.Option(help="Of the products: float32, bfloat16, or auto: what is faster here.")
 ]
 Start = Annotated[
-    Path | None, typer.Option(help="Another training's folder, to begin with its weights.")
+    Path | None,
+    typer.Option(help="A training or checkpoint to begin with the weights of."),
 ]
 
 
@@ -200,8 +201,9 @@ def _train(
         from training.prepare import Preparation, prepare, records_of, vocabulary_of
         from training.records import split
         from training.report import report, write_report
+        from training.run_state import begun_with, load_trained
         from training.schedule import Options
-        from training.trainer import Told, Trainer, begun_with, load_trained
+        from training.trainer import Told, Trainer
         from training.vocabulary import coverage
 
         asked, where = schedule["precision"], parse_device(device)
@@ -214,7 +216,7 @@ def _train(
             torch.manual_seed(options.seed)
             learner = make(made, vocabulary)
             if start is not None:
-                load_trained(start / "state.pt", dict(trained(learner)))
+                load_trained(start, dict(trained(learner)))
             material = prepare(preparation, made, vocabulary, records, learner.taps, stages)
         about = {
             "target": vars(made.facts),

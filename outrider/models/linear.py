@@ -1,9 +1,9 @@
 """Linear layers for the CPU: oneDNN kernels on weights packed once.
 
-Measured on the machines this was built for (torch 2.13, AVX-512): for 2 to 64 rows every row of a
-packed product has the same bits, whatever the number of rows and whoever the neighbours are, in
-float32 and in bfloat16; a single row takes another kernel where the input is wide. So few rows are
-padded and long inputs run in slices.
+Measured on the machines this was built for (torch 2.13, AVX-512, with and without AMX): for 2 to 32
+rows every row of a packed product has the same bits, whatever the number of rows and whoever the
+neighbours are, in float32 and in bfloat16; a single row takes another kernel where the input is
+wide, and with AMX so do more than 32. So few rows are padded and long inputs run in slices.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-SLICE = 64
+SLICE = 32
 """Most rows of one product: the number up to which rows were proved independent of each other."""
 _LEAST = 4
 """Fewer rows are padded: two would do for the bits, but four cost less than one or two (28 against

@@ -89,6 +89,23 @@ def test_a_training_may_begin_with_anothers_weights(
     assert any(bool(tensor.abs().max() > 1e-3) for tensor in states[1].values())
 
 
+@pytest.mark.parametrize("method", ["draft_model", "eagle", "medusa"])
+def test_a_training_may_begin_with_a_checkpoint(
+    made: tuple[Path, Path], tmp_path: Path, method: str
+) -> None:
+    model, data = made
+    place = ["--data", data, "--target", model, "--features", tmp_path / "features"]
+    common = [method, *place, "--steps", 1, "--draft-vocab-size", 40]
+    invoke(*common, "--lr", 0.1, "--out", tmp_path / "first")
+    (checkpoint,) = (tmp_path / "first").glob("best-*")
+    invoke(*common, "--lr", 1e-9, "--out", tmp_path / "second", "--start", checkpoint)
+    first, second = (
+        torch.load(tmp_path / run / "state.pt", weights_only=True)["parameters"]
+        for run in ("first", "second")
+    )
+    assert all(torch.allclose(first[name], second[name], rtol=0.01, atol=1e-6) for name in first)
+
+
 def test_more_features_than_needed_serve_another_drafter(
     made: tuple[Path, Path], tmp_path: Path
 ) -> None:
