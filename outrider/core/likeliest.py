@@ -7,11 +7,13 @@ import numpy.typing as npt
 
 from outrider.core.compiled import kernel
 
+Values = npt.NDArray[np.float32]
+Places = npt.NDArray[np.int64]
 LANES = 16
 BLOCK = 8 * LANES
 
 
-def likeliest(values: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.int64]:
+def likeliest(values: Values, count: int) -> Places:
     """Places of the `count` greatest of values [n], at most n, best first; of equals the first."""
     places = np.empty(min(count, values.size), np.int64)
     _find(np.ascontiguousarray(values), places)
@@ -19,7 +21,7 @@ def likeliest(values: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.int
 
 
 @kernel
-def _find(values, places):
+def _find(values: Values, places: Places) -> None:
     """Greatest values of blocks, then the best block's best place, as often as there are places."""
     size = values.shape[0]
     blocks = (size + BLOCK - 1) // BLOCK
@@ -55,7 +57,7 @@ def _find(values, places):
 
 
 @kernel
-def _split(values, first, end, taken):
+def _split(values: Values, first: int, end: int, taken: Places) -> tuple[int, float]:
     """The best place from first to end that is not taken, and the greatest value of the others
     there; minus infinity where there is none."""
     place, best = -1, -np.inf

@@ -45,7 +45,7 @@ def _permitted() -> bool:
     """Asks Linux for the registers, which it hands out on request only, for this process."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return False
-    return ctypes.CDLL(None).syscall(_PRCTL, _ASK, _TILES) == 0
+    return int(ctypes.CDLL(None).syscall(_PRCTL, _ASK, _TILES)) == 0
 
 
 _PERMITTED = _permitted()
@@ -162,7 +162,7 @@ def multiply(
                 _asm(builder, text, [to, high])
         return context.get_dummy_value()
 
-    literal = types.literal(kind.literal_value)
+    literal = types.literal(kind.literal_value)  # type: ignore[no-untyped-call]
     return types.void(weights, inputs, out, types.intp, types.intp, literal), codegen
 
 
