@@ -5,8 +5,9 @@
 Real services, no timing: acceptance does not depend on speed, so several texts run at once. Each
 drafter proposes chains of its depth and trees of up to 12 nodes at some depths. Told are, over
 all target passes behind the prefill, tokens per pass (plain decoding: 1), and the share of rounds
-whose first position was kept (`benchmarks.agreement` has it for all tokens). Temperature 1 is
-seeded. Results of methods that are not asked for stay as they were stored.
+whose first position was kept (`benchmarks.agreement` has it for all tokens). Temperature 1 has no
+seed, so that drafts are drawn and Rejection decides. Methods are those that the default target
+comes with; results of others stay as they were stored.
 """
 
 from __future__ import annotations
@@ -57,11 +58,6 @@ class Setting:
     temperature: float
     depth: int
     nodes: int
-
-    @property
-    def tree(self) -> bool:
-        """Whether it branches."""
-        return self.nodes > self.depth
 
 
 @dataclass(frozen=True)
@@ -124,7 +120,6 @@ def _generate(client: Client, setting: Setting, tokens: int, prompt: Prompt) -> 
         [{"role": "user", "content": prompt.text}],
         max_tokens=tokens,
         temperature=setting.temperature,
-        seed=1 if setting.temperature else None,
         speculative={
             "method": setting.method,
             "n_max": depth,
@@ -190,7 +185,8 @@ def stored(path: Path, asked: Sequence[str]) -> list[dict[str, Any]]:
 def main() -> int:
     """Measures, prints, stores; 1 where a limit is missed."""
     parser = report.parser(__doc__, "acceptance")
-    parser.add_argument("--methods", default=",".join(LIMITS))
+    served = (*default_specs(DEFAULT), AUTO)
+    parser.add_argument("--methods", default=",".join(m for m in LIMITS if m in served))
     parser.add_argument("--temperatures", default="0,1")
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--at-once", type=int, default=4)

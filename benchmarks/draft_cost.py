@@ -29,6 +29,7 @@ from draft_service.drafters.setup import Setup
 from draft_service.vocabulary import vocabulary_of
 from outrider.core.round import Budget, Features, SamplingParams
 from outrider.drafting.base import Drafter
+from outrider.drafting.specs import default_specs
 from outrider.models.causal_lm import Segment
 from outrider.models.hub import DEFAULT
 from outrider.models.loading import load_model
@@ -108,7 +109,8 @@ def main() -> int:
     parser.add_argument("--drafter", action="append", help="NAME or NAME=PATH; default: all")
     given = parser.parse_args()
     torch.set_num_threads(report.keep_to(given.cores))
-    medians = measure(given.dtype, given.drafter or METHODS, given.rounds)
+    shipped = [method for method in METHODS if method in default_specs(DEFAULT)]
+    medians = measure(given.dtype, given.drafter or shipped, given.rounds)
     report.console().print(table(medians))
     shares = {name: value / medians["pass"] for name, value in medians.items() if name != "pass"}
     limits = [

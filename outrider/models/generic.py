@@ -16,7 +16,12 @@ from outrider.models import interface
 from outrider.models.attention import BATCH, Batch, Piece, chain_pieces
 from outrider.models.cache import KVCache
 from outrider.models.family import blocks_of
-from outrider.models.linear import pack_linears, packing_available, quantise_linears
+from outrider.models.linear import (
+    pack_linears,
+    packed_name,
+    packing_available,
+    quantise_linears,
+)
 from outrider.models.numerics import kernel_set
 from outrider.models.segment import Segment
 from outrider.models.shapes import layer_shapes
@@ -75,7 +80,7 @@ class GenericDecoder:
             quantise_linears(model)
         elif packed:
             pack_linears(model)
-        linears = "onednn-int8" if quantised else "onednn-packed" if packed else "plain"
+        linears = "onednn-int8" if quantised else packed_name(model.dtype) if packed else "plain"
         self.kernels = kernel_set(self.device, linears, "blocks")
         # The family's own forward, fed with states instead of a decoder, keeps its soft caps and
         # scales.

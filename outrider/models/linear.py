@@ -39,6 +39,12 @@ def packing_available(dtype: torch.dtype, device: torch.device) -> bool:
     return dtype == torch.float32
 
 
+def packed_name(dtype: torch.dtype) -> str:
+    """Packed linears as numerics name them: in bfloat16 those with AMX add in another order."""
+    amx = dtype == torch.bfloat16 and torch.cpu._is_amx_tile_supported()
+    return "onednn-packed-amx" if amx else "onednn-packed"
+
+
 class PackedLinear(nn.Module):
     """y = x W^T + b with W in oneDNN's own layout. For inference only.
 

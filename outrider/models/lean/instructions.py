@@ -9,6 +9,7 @@ from llvmlite import ir
 from numba.core import cgutils
 
 WIDTH = 16
+INDEX = ir.IntType(64)
 FLOATS = ir.VectorType(ir.FloatType(), WIDTH)
 INTS = ir.VectorType(ir.IntType(32), WIDTH)
 _WORDS = ir.VectorType(ir.IntType(16), 2 * WIDTH)
@@ -22,6 +23,17 @@ def way(itemsize: int) -> str:
     features = llvmlite.binding.get_host_cpu_features()
     ways = _WAYS.get(itemsize, {})
     return next((name for name, needed in ways.items() if features.get(needed)), "plain")
+
+
+def index(value: int) -> Any:
+    """A constant place or distance."""
+    return ir.Constant(INDEX, value)
+
+
+def vector_at(builder: Any, pointer: Any, at: Any, kind: Any) -> Any:
+    """The vector of a kind that begins at an element."""
+    place = builder.gep(pointer, [at])
+    return builder.load(builder.bitcast(place, ir.PointerType(kind)), align=1)
 
 
 def spread(builder: Any, value: Any) -> Any:

@@ -20,7 +20,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from outrider.models.lean.instructions import FLOATS, INTS, WIDTH
+from outrider.models.lean.instructions import FLOATS, INDEX, INTS, WIDTH, index, vector_at
 
 LINES = 16
 """Rows of a register."""
@@ -38,7 +38,7 @@ _PARTIAL = (2, 3, 5)
 _FULL = (0, 1, 4)
 _SECOND = (2, 3, 5)
 _WEIGHTS = (6, 7)
-_INDEX, _BYTE = ir.IntType(64), ir.IntType(8)
+_BYTE = ir.IntType(8)
 
 
 def _permitted() -> bool:
@@ -53,10 +53,7 @@ _PERMITTED = _permitted()
 
 def usable(itemsize: int, width: int) -> bool:
     """Whether rows of `width` elements of so many bytes can be multiplied here."""
-    needed = _NEEDED.get(itemsize)
-    features = llvmlite.binding.get_host_cpu_features()
-    there = needed is not None and features.get("amx-tile") and features.get(needed)
-    return bool(there) and _PERMITTED and width * itemsize % LINE_BYTES == 0
+    return _runs(itemsize) and _PERMITTED and width * itemsize % LINE_BYTES == 0
 
 
 @intrinsic
@@ -120,11 +117,11 @@ def multiply(
             for each, value in zip(signature.args[:3], args[:3], strict=True)
         ]
         w, x, y = (builder.bitcast(array.data, _BYTE.as_pointer()) for array in arrays)
-        wide = builder.mul(builder.extract_value(arrays[1].shape, 1), _index(size))
-        high = builder.mul(builder.extract_value(arrays[2].shape, 1), _index(4))
-        column = builder.mul(args[3], _index(2 * WIDTH))
+        wide = builder.mul(builder.extract_value(arrays[1].shape, 1), index(size))
+        high = builder.mul(builder.extract_value(arrays[2].shape, 1), index(4))
+        column = builder.mul(args[3], index(2 * WIDTH))
         weight = builder.gep(w, [builder.mul(column, wide)])
-        lines = [builder.add(args[4], _index(LINES * block)) for block in range(len(blocks))]
+        lines = [builder.add(args[4], index(LINES * block)) for block in range(len(blocks))]
         rows = [builder.gep(x, [builder.mul(line, wide)]) for line in lines]
         for first, second, _ in blocks:
             for register in (first, second):
@@ -134,28 +131,28 @@ def multiply(
         body, summed = builder.append_basic_block("steps"), builder.append_basic_block("summed")
         builder.branch(body)
         builder.position_at_end(body)
-        step = builder.phi(_INDEX)
-        at = builder.gep(weight, [builder.mul(step, _index(LINES * 2 * LINE_BYTES))])
-        apart = _index(2 * LINE_BYTES)
+        step = builder.phi(INDEX)
+        at = builder.gep(weight, [builder.mul(step, index(LINES * 2 * LINE_BYTES))])
+        apart = index(2 * LINE_BYTES)
         for half, register in enumerate(_WEIGHTS):
             _asm(builder, f"tileloadd {LINE_BYTES * half}($0,$1,1), %tmm{register}", [at, apart])
         for line in range(0, 2 * LINES * LINE_BYTES, LINE_BYTES):
             _asm(builder, f"prefetcht0 {_AHEAD * LINES * 2 * LINE_BYTES + line}($0)", [at])
-        along = builder.mul(step, _index(LINE_BYTES))
+        along = builder.mul(step, index(LINE_BYTES))
         for (first, second, left), start in zip(blocks, rows, strict=True):
             here = builder.gep(start, [along])
             _asm(builder, f"tileloadd ($0,$1,1), %tmm{left}", [here, wide])
             for total, right in zip((first, second), _WEIGHTS, strict=True):
                 _asm(builder, f"{_PRODUCT[size]} %tmm{right}, %tmm{left}, %tmm{total}", [])
-        following = builder.add(step, _index(1))
-        step.add_incoming(_index(0), entry)
+        following = builder.add(step, index(1))
+        step.add_incoming(index(0), entry)
         step.add_incoming(following, body)
-        steps = builder.sdiv(wide, _index(LINE_BYTES))
+        steps = builder.sdiv(wide, index(LINE_BYTES))
         builder.cbranch(builder.icmp_signed("<", following, steps), body, summed)
 
         builder.position_at_end(summed)
         for (first, second, _), line in zip(blocks, lines, strict=True):
-            place = builder.add(builder.mul(line, high), builder.mul(column, _index(4)))
+            place = builder.add(builder.mul(line, high), builder.mul(column, index(4)))
             to = builder.gep(y, [place])
             for half, register in enumerate((first, second)):
                 text = f"tilestored %tmm{register}, {LINE_BYTES * half}($0,$1,1)"
@@ -176,14 +173,14 @@ def scale_sums(typingctx: Any, out: Any, start: Any, factor: Any, tile: Any, row
             for each, value in zip(signature.args[:3], args[:3], strict=True)
         )
         high = builder.extract_value(y.shape, 1)
-        column = builder.mul(args[3], _index(2 * WIDTH))
+        column = builder.mul(args[3], index(2 * WIDTH))
         for half in range(2):
-            at = builder.add(column, _index(WIDTH * half))
+            at = builder.add(column, index(WIDTH * half))
             place = builder.gep(y.data, [builder.add(builder.mul(args[4], high), at)])
             sums = builder.load(builder.bitcast(place, INTS.as_pointer()), align=4)
-            total = builder.add(sums, _vector(builder, begin.data, at, INTS))
+            total = builder.add(sums, vector_at(builder, begin.data, at, INTS))
             scaled = builder.fmul(
-                builder.sitofp(total, FLOATS), _vector(builder, scale.data, at, FLOATS)
+                builder.sitofp(total, FLOATS), vector_at(builder, scale.data, at, FLOATS)
             )
             builder.store(scaled, builder.bitcast(place, FLOATS.as_pointer()), align=4)
         return context.get_dummy_value()
@@ -193,9 +190,13 @@ def scale_sums(typingctx: Any, out: Any, start: Any, factor: Any, tile: Any, row
 
 def _there(inputs: Any) -> bool:
     """Whether this processor can run the unit's instructions for such inputs."""
-    size = int(inputs.dtype.bitwidth) // 8
+    return _runs(int(inputs.dtype.bitwidth) // 8)
+
+
+def _runs(itemsize: int) -> bool:
+    """Whether this processor has the unit's instructions for elements of so many bytes."""
     features = llvmlite.binding.get_host_cpu_features()
-    return size in _NEEDED and bool(features.get(_NEEDED[size]))
+    return itemsize in _NEEDED and all(features.get(n) for n in ("amx-tile", _NEEDED[itemsize]))
 
 
 def _shape() -> bytes:
@@ -213,12 +214,3 @@ def _asm(builder: Any, text: str, operands: list[Any]) -> None:
     kind = ir.FunctionType(ir.VoidType(), [operand.type for operand in operands])
     places = ",".join([*("r" for _ in operands), "~{memory}"])
     builder.call(ir.InlineAsm(kind, text, places, side_effect=True), operands)
-
-
-def _vector(builder: Any, pointer: Any, index: Any, kind: Any) -> Any:
-    place = builder.gep(pointer, [index])
-    return builder.load(builder.bitcast(place, kind.as_pointer()), align=4)
-
-
-def _index(value: int) -> Any:
-    return ir.Constant(_INDEX, value)

@@ -21,12 +21,20 @@ from numba import prange, types
 from numba.extending import intrinsic
 
 from outrider.core.compiled import fused_inline, parallel
-from outrider.models.lean.instructions import FLOATS, INTS, WIDTH, multiply_add, spread
+from outrider.models.lean.instructions import (
+    FLOATS,
+    INDEX,
+    INTS,
+    WIDTH,
+    index,
+    multiply_add,
+    spread,
+    vector_at,
+)
 from outrider.models.lean.matrix_unit import LINES, begin, end, multiply, scale_sums
 
 TILE = 32
 """Outputs of a tile; two vectors."""
-_INDEX = ir.IntType(64)
 
 
 def tiled(weight: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -140,25 +148,27 @@ def _rows(
         wide = builder.extract_value(arrays[1].shape, 1)
         high = builder.extract_value(arrays[4].shape, 1)
         number = count.literal_value
-        column = builder.mul(args[5], _index(TILE))
-        halves = [column, builder.add(column, _index(WIDTH))]
-        lines = [builder.add(args[6], _index(line)) for line in range(number)]
+        column = builder.mul(args[5], index(TILE))
+        halves = [column, builder.add(column, index(WIDTH))]
+        lines = [builder.add(args[6], index(line)) for line in range(number)]
         lefts = [builder.gep(x, [builder.mul(line, wide)]) for line in lines]
-        first = [_vector(builder, begin, at, sums) for at in halves] if exact else [sums(None)] * 2
+        first = (
+            [vector_at(builder, begin, at, sums) for at in halves] if exact else [sums(None)] * 2
+        )
         base = builder.gep(w, [builder.mul(column, wide)])
-        step_bytes = _index(4 // _size(inputs))
+        step_bytes = index(4 // _size(inputs))
         steps = builder.sdiv(wide, step_bytes)
 
         entry = builder.block
         body, end = builder.append_basic_block("steps"), builder.append_basic_block("summed")
         builder.branch(body)
         builder.position_at_end(body)
-        step = builder.phi(_INDEX)
+        step = builder.phi(INDEX)
         totals = [[builder.phi(sums) for _ in halves] for _ in lines]
         at = builder.mul(step, step_bytes)
         right = [
-            _vector(builder, base, builder.add(builder.mul(at, _index(TILE)), more), INTS)
-            for more in (_index(0), builder.mul(step_bytes, _index(WIDTH)))
+            vector_at(builder, base, builder.add(builder.mul(at, index(TILE)), more), INTS)
+            for more in (index(0), builder.mul(step_bytes, index(WIDTH)))
         ]
         added = []
         for left, total in zip(lefts, totals, strict=True):
@@ -166,8 +176,8 @@ def _rows(
             four = spread(builder, builder.load(word, align=1))
             pair = zip(total, right, strict=True)
             added.append([multiply_add(builder, _size(inputs), t, four, r) for t, r in pair])
-        following = builder.add(step, _index(1))
-        step.add_incoming(_index(0), entry)
+        following = builder.add(step, index(1))
+        step.add_incoming(index(0), entry)
         step.add_incoming(following, body)
         for total, new in zip(totals, added, strict=True):
             for half in range(2):
@@ -179,7 +189,7 @@ def _rows(
         for line, new in zip(lines, added, strict=True):
             for half, value in zip(halves, new, strict=True):
                 if exact:
-                    factors = _vector(builder, scale, half, FLOATS)
+                    factors = vector_at(builder, scale, half, FLOATS)
                     value = builder.fmul(builder.sitofp(value, FLOATS), factors)
                 place = builder.gep(y, [builder.add(builder.mul(line, high), half)])
                 builder.store(value, builder.bitcast(place, ir.PointerType(FLOATS)), align=4)
@@ -196,15 +206,6 @@ def _rows(
         types.literal(count.literal_value),
     )
     return signature, codegen
-
-
-def _vector(builder: Any, pointer: Any, index: Any, kind: Any) -> Any:
-    place = builder.gep(pointer, [index])
-    return builder.load(builder.bitcast(place, ir.PointerType(kind)), align=1)
-
-
-def _index(value: int) -> Any:
-    return ir.Constant(_INDEX, value)
 
 
 def _size(array: Any) -> int:

@@ -14,7 +14,7 @@ def row(setting: Setting, first: float, tokens: int) -> dict[str, Any]:
 def test_every_method_is_asked_for_chains_and_those_that_can_for_trees() -> None:
     found = list(settings(["ngram", "eagle", "lookahead"], [0.0, 1.0]))
     assert Setting("ngram", 0.0, 5, 5) in found
-    assert not any(each.tree for each in found if each.method == "ngram")
+    assert not any(each.nodes > each.depth for each in found if each.method == "ngram")
     assert Setting("eagle", 1.0, 4, 4) in found
     assert Setting("eagle", 1.0, 5, 12) in found
     assert [each for each in found if each.method == "lookahead"] == [

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from outrider.models.linear import SLICE, PackedLinear, PackedWeight, packing_available, padded
+from outrider.models.linear import (
+    SLICE,
+    PackedLinear,
+    PackedWeight,
+    packed_name,
+    packing_available,
+    padded,
+)
 
 SHAPES = ((576, 1536), (576, 576), (960, 576), (3072, 576))  # of the default target
 ROWS = (1, 2, 3, 4, 5, SLICE - 1, SLICE, SLICE + 1, SLICE + 2, 2 * SLICE + 1, 3 * SLICE + 3)
@@ -56,3 +63,13 @@ def test_the_bias_is_added_to_every_row() -> None:
     bias = torch.arange(576, dtype=torch.float32)
     difference = PackedLinear(weight, bias)(rows[:5]) - PackedLinear(weight, None)(rows[:5])
     assert torch.allclose(difference, bias.expand(5, -1), atol=1e-3)
+
+
+def test_bfloat16_has_another_name_where_its_sums_are_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    names = []
+    for there in (False, True):
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda there=there: there)
+        names.append([packed_name(kind) for kind in (torch.float32, torch.bfloat16)])
+    assert names == [["onednn-packed"] * 2, ["onednn-packed", "onednn-packed-amx"]]
