@@ -19,17 +19,15 @@ from outrider.models.cache import KVCache
 from outrider.models.heads.config import EAGLE1
 from outrider.models.heads.eagle import EagleHead
 from outrider.models.heads.rows import Drafted, Rows
-from outrider.models.lean.layer import Keys, Layer, Scratch, floats, head_logits
+from outrider.models.lean.layer import Keys, Layer, Scratch, floats, apply_linear
 from outrider.models.lean.linear import Array, Linear, Wide
 from outrider.models.lean.plan import Part, assemble, chain_part
 from outrider.models.lean.rotary import Rotary
-from outrider.models.lean.rows import add_norm, store_rows
+from outrider.models.lean.rows import add_norm, norm_parts, store_rows
 from outrider.models.lean.threads import take_threads
-from outrider.models.linear import PackedLinear
 from outrider.models.pool import KVPool, LayerShape
 
 KV_BYTES = 1 << 28
-_NOTHING = np.empty((0, 0), np.float32)
 
 
 class LeanEagle:
@@ -48,20 +46,18 @@ class LeanEagle:
         self.config, self.kind = config, kind
         self.draft_ids: npt.NDArray[np.int64] = head.draft_ids.numpy().copy()
         dense = torch.float32 if kind == torch.float32 else torch.bfloat16
-        self._eps = np.float32(config.rms_norm_eps)
+        self._eps, self._dense = np.float32(config.rms_norm_eps), dense
         self._embedding = head.embed_tokens.weight.detach().to(dense)
-        self._norms = head.input_norm, head.fc_norm
-        bias = None if head.fc.bias is None else head.fc.bias.detach().to(dense)
-        self._fc = PackedLinear(head.fc.weight.detach().to(dense), bias)
-        layer = head.layers[0]
+        self._feature_norms = _feature_norms(head)
+        self._fc, self._bias = Linear(head.fc.weight, dense), floats(head.fc.bias)
+        layer, make = head.layers[0], partial(Linear, kind=kind)
         if config.kind != EAGLE1:
-            self._token_norm = floats(layer.input_layernorm.weight)  # type: ignore[union-attr, arg-type]
-            self._g_norm = floats(layer.hidden_norm.weight)  # type: ignore[union-attr, arg-type]
+            norms = layer.input_layernorm, layer.hidden_norm
+            self._input_norms = np.stack([floats(norm.weight) for norm in norms])  # type: ignore[union-attr, arg-type]
             self._norm = floats(head.norm.weight)  # type: ignore[arg-type]
-        make = partial(Linear, kind=kind)
         shape = config.heads, config.kv_heads, config.head_dim
         self._layer = Layer.of(layer, make, shape, self._eps, None)
-        self._head = make(head.lm_head.weight.detach())
+        self._head = make(head.lm_head.weight)
         self._rotary = Rotary(head.rotary_emb)
         self._scratch = lru_cache(maxsize=32)(lambda rows: Scratch(rows, self._layer, kind))
         self._inputs = lru_cache(maxsize=32)(lambda rows: Wide(rows, config.qkv_in, kind))
@@ -72,21 +68,16 @@ class LeanEagle:
         """See `EagleRunner`."""
         return KVCache(self.pool)
 
-    @torch.inference_mode()
     def fuse(self, features: npt.NDArray[np.float32]) -> Tensor:
         """See `EagleRunner`."""
-        rows = torch.from_numpy(np.ascontiguousarray(features))
-        if self.config.kind == EAGLE1:
-            return rows
-        norm, norms = self._norms
-        if norm is not None:
-            rows = norm(rows)
-        if norms is not None:
-            parts = rows.chunk(len(norms), dim=-1)
-            rows = torch.cat([n(part) for n, part in zip(norms, parts, strict=True)], dim=-1)
-        return self._linear(rows)
+        rows = np.ascontiguousarray(features)
+        if self.config.kind != EAGLE1:
+            take_threads()
+            for weights in self._feature_norms:
+                rows = self._normed(rows, weights)
+            rows = self._linear(rows)
+        return torch.from_numpy(rows)
 
-    @torch.inference_mode()
     def forward(self, batch: Sequence[Rows]) -> Drafted:
         """See `EagleRunner`."""
         take_threads()
@@ -94,41 +85,41 @@ class LeanEagle:
             rows.cache.reserve(rows.cache.length + len(rows.tokens))
         plan = assemble([_part(rows) for rows in batch])
         ids = torch.tensor([token for rows in batch for token in rows.tokens])
-        embedded = self._embedding[ids].float()
-        x, inputs = self._joined(embedded, torch.cat([rows.g for rows in batch]))
+        embedded = self._embedding[ids].float().numpy()
+        x, inputs = self._joined(embedded, torch.cat([rows.g for rows in batch]).numpy())
         cos, sin = self._rotary.rows(plan.positions)
-        keys = Keys(self.pool.array, 0, cos, sin)
         scratch = self._scratch(len(ids))
-        self._layer.run(x, inputs, scratch, plan, keys)
+        self._layer.run(x, inputs, scratch, plan, Keys(self.pool.array, 0, cos, sin))
         states = self._ended(x, scratch.delta, scratch.scales)
         for rows in batch:
             rows.cache.length += len(rows.tokens)
         fed = states if self.config.norm_output else x
         return Drafted(torch.from_numpy(fed), torch.from_numpy(states))
 
-    @torch.inference_mode()
     def logits(self, states: Tensor) -> npt.NDArray[np.float32]:
         """See `EagleRunner`."""
-        out: npt.NDArray[np.float32] = head_logits(self._head, states, self.kind).numpy()
+        return apply_linear(self._head, states.numpy(), self.kind)
+
+    def _linear(self, rows: Array) -> Array:
+        out = apply_linear(self._fc, rows, self._dense)
+        return out + self._bias if len(self._bias) else out
+
+    def _normed(self, rows: Array, weights: Array) -> Array:
+        """Each of a row's parts normed on its own; weights [parts, width]."""
+        out = np.empty_like(rows)
+        norm_parts(rows, weights, self._eps, out, np.empty(len(rows), np.float32))
         return out
 
-    def _linear(self, rows: Tensor) -> Tensor:
-        dtype = self._embedding.dtype
-        out: Tensor = self._fc(rows.to(dtype)).float()
-        return out
-
-    def _joined(self, embedded: Tensor, g: Tensor) -> tuple[Array, Wide]:
+    def _joined(self, embedded: Array, g: Array) -> tuple[Array, Wide]:
         """The residual [rows, hidden] and the inputs of the layer's projections."""
-        inputs = self._inputs(len(g))
+        inputs, both = self._inputs(len(g)), np.concatenate([embedded, g], axis=1)
         if self.config.kind == EAGLE1:
-            x = self._linear(torch.cat([embedded, g], dim=-1)).numpy()
+            x = self._linear(both)
             store_rows(x, inputs.array, inputs.scales)
             return x, inputs
-        x = g.numpy().copy()
-        normed = self._normed(x, self._g_norm)
-        both = np.concatenate([self._normed(embedded.numpy(), self._token_norm), normed], axis=1)
-        store_rows(both, inputs.array, inputs.scales)
-        return (normed if self.config.norm_before_residual else x), inputs
+        norm_parts(both, self._input_norms, self._eps, inputs.array, inputs.scales)
+        first = self.config.norm_before_residual
+        return self._normed(g, self._input_norms[1:]) if first else g.copy(), inputs
 
     def _ended(self, x: Array, delta: Array, scales: Array) -> Array:
         """x += delta; what the LM head takes."""
@@ -139,10 +130,13 @@ class LeanEagle:
         add_norm(x, delta, scales, self._norm, self._eps, states, np.empty(len(x), np.float32))
         return states
 
-    def _normed(self, x: Array, weight: Array) -> Array:
-        out, scales = np.empty_like(x), np.empty(len(x), np.float32)
-        add_norm(x, _NOTHING, scales, weight, self._eps, out, scales)
-        return out
+
+def _feature_norms(head: EagleHead) -> list[Array]:
+    """Weights [parts, width] of the norms in front of `fc`, in their order."""
+    whole = [] if head.input_norm is None else [floats(head.input_norm.weight)[None]]
+    if head.fc_norm is None:
+        return whole
+    return [*whole, np.stack([floats(norm.weight) for norm in head.fc_norm])]  # type: ignore[arg-type]
 
 
 def _part(rows: Rows) -> Part:

@@ -8,7 +8,6 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.nn import functional
 
 from outrider.models.heads.medusa import MedusaHeads
 
@@ -61,31 +60,33 @@ class LeanMedusa:
         self.draft_ids: npt.NDArray[np.int64] = heads.draft_ids.numpy().copy()
         self._config, self._kind = heads.config, kind
         linears = [[block.linear for block in blocks] for blocks in heads.blocks]  # type: ignore[attr-defined]
-        self._biases = [[linear.bias.detach().float() for linear in each] for each in linears]
+        self._biases = [[linear.bias.detach().float().numpy() for linear in each] for each in linears]
         self._first = make(torch.cat([each[0].weight for each in linears]).detach())
         self._later = [[make(linear.weight.detach()) for linear in each[1:]] for each in linears]
         self._heads = [make(head.weight.detach()) for head in heads.lm_heads]  # type: ignore[operator]
 
-    @torch.inference_mode()
     def logits(self, states: Rows, heads: int) -> Rows:
         """See `MedusaRunner`."""
-        from outrider.models.lean.layer import head_logits
+        from outrider.models.lean.layer import apply_linear
         from outrider.models.lean.threads import take_threads
 
         take_threads()
-        kind, rows = self._kind, torch.from_numpy(np.ascontiguousarray(states))
-        first = head_logits(self._first, rows, kind).view(len(rows), -1, rows.shape[1])
+        kind, rows = self._kind, np.ascontiguousarray(states)
+        first = apply_linear(self._first, rows, kind).reshape(len(rows), -1, rows.shape[1])
         zs = []
         for head in range(heads):
             biases = self._biases[head]
-            z = rows + functional.silu(first[:, head] + biases[0])
+            z = rows + _silu(first[:, head] + biases[0])
             for linear, bias in zip(self._later[head], biases[1:], strict=True):
-                z = z + functional.silu(head_logits(linear, z, kind) + bias)
+                z = z + _silu(apply_linear(linear, z, kind) + bias)
             zs.append(z)
         if self._config.shared:
-            out = head_logits(self._heads[0], torch.cat(zs), kind).view(heads, len(rows), -1)
-        else:
-            pairs = zip(self._heads, zs, strict=False)
-            out = torch.stack([head_logits(head, z, kind) for head, z in pairs])
-        array: Rows = out.numpy()
-        return array
+            out = apply_linear(self._heads[0], np.concatenate(zs), kind)
+            return out.reshape(heads, len(rows), -1)
+        pairs = zip(self._heads, zs, strict=False)
+        return np.stack([apply_linear(head, z, kind) for head, z in pairs])
+
+
+def _silu(x: Rows) -> Rows:
+    out: Rows = x / (1.0 + np.exp(-x))
+    return out

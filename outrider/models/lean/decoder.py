@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from outrider.models.lean.layer import NOTHING, Keys, Layer, Scratch, floats, head_logits
+from outrider.models.lean.layer import NOTHING, Keys, Layer, Scratch, floats, apply_linear
 from outrider.models.lean.linear import Linear, linears_name
 from outrider.models.lean.plan import plan
 from outrider.models.lean.rotary import Rotary
@@ -96,7 +96,8 @@ class LeanDecoder:
 
     def logits(self, states: Tensor) -> Tensor:
         """The head: float32 states [n, hidden] -> float32 logits [n, vocab]."""
-        return head_logits(self._head, states, self.kind)
+        rows = states.contiguous().numpy()
+        return torch.from_numpy(apply_linear(self._head, rows, self.kind))
 
 
 def _window(config: PreTrainedConfig, attention: Any) -> int | None:

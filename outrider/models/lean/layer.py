@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from outrider.models.lean.linear import Array, Linear, Wide
-from outrider.models.lean.passes import run_layer
+from outrider.models.lean.passes import run_linear, run_layer
 from outrider.models.lean.plan import Plan
-from outrider.models.lean.rows import store_rows
 
 NOTHING = np.empty(0, np.float32)
 
@@ -133,9 +132,9 @@ def floats(weight: Tensor | None) -> Array:
     return np.empty(0, np.float32) if weight is None else weight.detach().float().numpy().copy()
 
 
-def head_logits(head: Linear, states: Tensor, kind: torch.dtype) -> Tensor:
-    """A head's linear over float32 states [n, hidden] -> float32 [n, vocab]."""
-    inputs = Wide(states.shape[0], states.shape[1], kind)
-    store_rows(states.contiguous().numpy(), inputs.array, inputs.scales)
-    out = torch.from_numpy(head(inputs))
-    return out * torch.from_numpy(inputs.scales)[:, None] if kind == torch.int8 else out
+def apply_linear(linear: Linear, rows: Array, kind: torch.dtype) -> Array:
+    """rows [n, in] float32, side by side, through a linear of that kind -> [n, out] float32."""
+    inputs = Wide(len(rows), rows.shape[1], kind)
+    out = np.empty((len(rows), linear.width), np.float32)
+    run_linear(rows, linear.arrays, inputs.array, inputs.scales, out)
+    return out[:, : linear.outputs]

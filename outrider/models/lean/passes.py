@@ -1,4 +1,4 @@
-"""A layer's pass as one call: its kernels, one after the other.
+"""A layer's pass, and a linear's, as one call: its kernels, one after the other.
 
 Called one by one from Python they cost two to five microseconds each on top, a tenth of a pass.
 """
@@ -9,7 +9,7 @@ from outrider.core.compiled import fused
 from outrider.models.lean.attention import attend
 from outrider.models.lean.products import product
 from outrider.models.lean.rotation import rotate_and_write
-from outrider.models.lean.rows import add_norm, gated, store_rows
+from outrider.models.lean.rows import add_norm, gated, scale_rows, store_rows
 
 
 @fused
@@ -37,3 +37,12 @@ def run_layer(x, inputs, linears, weights, eps, shape, keys, rows, view, memory)
     product(down, gate, down_out)
     if following.shape[0] > 0:
         add_norm(x, down_out, gate_scales, following, eps, normed, normed_scales)
+
+
+@fused
+def run_linear(rows, linear, inputs, scales, out):
+    """See `outrider.models.lean.layer.apply_linear`, whose arrays these are."""
+    store_rows(rows, inputs, scales)
+    product(linear, inputs, out)
+    if linear[1].shape[0] > 0:  # of bytes, which have scales
+        scale_rows(out, scales)

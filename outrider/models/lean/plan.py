@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -101,19 +102,23 @@ def assemble(parts: Sequence[Part]) -> Plan:
         rows = len(part.slots)
         count = -(-rows // TILE)
         tiles += [tiles[-1] + rows * part // count for part in range(1, count + 1)]
-    slot = np.concatenate([part.slots for part in parts])
+    slot = _together([part.slots for part in parts])
     owner = np.repeat(np.arange(len(parts)), [len(part.slots) for part in parts])
     paths = [path for part in parts for path in part.paths]
     tables = _tables([part.cache for part in parts])
     whole = View(
         np.zeros(len(slot), np.int64),
-        np.concatenate([part.past for part in parts]),
-        np.cumsum([0, *map(len, paths)]),
+        _together([part.past for part in parts]),
+        np.array([0, *accumulate(map(len, paths))]),
         np.array([row for path in paths for row in path], np.int64),
     )
     block = tables[owner, slot // BLOCK]
-    positions = np.concatenate([part.positions for part in parts])
+    positions = _together([part.positions for part in parts])
     return Plan(positions, owner, block, slot % BLOCK, tables, np.array(tiles), whole)
+
+
+def _together(parts: Sequence[Index]) -> Index:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def chain_part(cache: KVCache, rows: int) -> Part:
@@ -140,6 +145,8 @@ def _paths(parents: Sequence[int], old: int) -> list[list[int]]:
 
 
 def _tables(caches: Sequence[KVCache]) -> npt.NDArray[Any]:
+    if len(caches) == 1:
+        return np.array([caches[0].table])
     tables = np.zeros((len(caches), max(len(cache.table) for cache in caches)), np.int64)
     for index, cache in enumerate(caches):
         tables[index, : len(cache.table)] = cache.table

@@ -56,6 +56,24 @@ def add_norm(x, delta, delta_scale, weight, eps, out, out_scale):
 
 
 @parallel
+def norm_parts(values, weights, eps, out, out_scale):
+    """out = RMS norm of each part of a row on its own, times its weight.
+
+    values, out [rows, parts * n], weights [parts, n]; scales [rows].
+    """
+    parts, width = weights.shape
+    for row in prange(values.shape[0]):
+        normed = np.empty(parts * width, np.float32)
+        for part in range(parts):
+            first = part * width
+            own = values[row, first : first + width]
+            factor = np.float32(1.0) / np.sqrt(mean_square(own) + eps)
+            for i in range(width):
+                normed[first + i] = np.float32(own[i] * factor) * weights[part, i]
+        out_scale[row] = store_row(normed, out[row])
+
+
+@parallel
 def gated(gate_up, scale, out, out_scale):
     """out = silu(gate) * up.
 
@@ -78,3 +96,12 @@ def store_rows(values, out, scales):
     """Rows of float32 as the next linear wants them."""
     for row in prange(values.shape[0]):
         scales[row] = store_row(values[row], out[row])
+
+
+@parallel
+def scale_rows(values, scales):
+    """values [rows, n] *= scales [rows]."""
+    for row in prange(values.shape[0]):
+        own, scale = values[row], scales[row]
+        for i in range(own.shape[0]):
+            own[i] *= scale
