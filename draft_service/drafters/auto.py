@@ -74,6 +74,7 @@ class AutoDrafter(Drafter):
             raise ValueError("drafters: 0, limit at least 1")
         self.drafters = {drafter.method: drafter for drafter in drafters}
         self.recommended_depth = max(drafter.recommended_depth for drafter in drafters)
+        self.recommended_nodes = max(drafter.recommended_nodes for drafter in drafters)
         self.features = union([drafter.features for drafter in drafters])
         self.wants_samples = any(drafter.wants_samples for drafter in drafters)
         self._clock = clock

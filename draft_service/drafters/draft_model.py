@@ -80,6 +80,7 @@ class DraftModelDrafter(Drafter):
 
     method = "draft_model"
     recommended_depth = 4
+    recommended_nodes = 12
 
     def __init__(self, model: CausalLM, ids: Ids | None = None) -> None:
         """ids: the target id of each logit, ascending; None where they are the logits' places."""

@@ -55,6 +55,7 @@ class EagleDrafter(Drafter):
 
     method = "eagle"
     recommended_depth = 4
+    recommended_nodes = 12
 
     def __init__(
         self, runner: EagleRunner, config: EagleConfig, folder: Path | None = None

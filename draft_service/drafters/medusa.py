@@ -55,6 +55,7 @@ class MedusaDrafter(Drafter):
 
     method = "medusa"
     recommended_depth = 3
+    recommended_nodes = 12
 
     def __init__(
         self, runner: MedusaRunner, config: MedusaConfig, layers: int, folder: Path | None = None

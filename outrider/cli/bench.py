@@ -17,12 +17,25 @@ from outrider.cli import provenance
 from outrider.cli.checks import check_sampling
 from outrider.cli.console import ending_well, err, out
 from outrider.cli.door import Address, Ca, Door, Insecure, Token
-from outrider.cli.measure import PLAIN, Row, choose_methods, measure, summarise
+from outrider.cli.measure import (
+    PLAIN,
+    Row,
+    Setting,
+    candidates,
+    choose_methods,
+    fastest,
+    measure,
+    some_of_each,
+    summarise,
+)
 from outrider.cli.prompts import Prompt, read_prompts
 from outrider.cli.up import Device, Drafters, Dtype, RedisUrl, Target
 from outrider.client import Client
 from outrider.requests import Options
 from outrider.results import ServerInfo
+
+TUNING_TOKENS = 64
+"""Most tokens of a text while settings are tried."""
 
 
 def bench(
@@ -39,6 +52,15 @@ def bench(
     k: Annotated[
         int | None, typer.Option("--k", min=1, help="Depth. Default: each drafter's own.")
     ] = None,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, help="Most drafted nodes. Default: each drafter's own.")
+    ] = None,
+    tune: Annotated[
+        int,
+        typer.Option(
+            min=0, help="First find each method's best K and nodes on N prompts of each category."
+        ),
+    ] = 0,
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0,
     seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
     chat: Annotated[
@@ -69,12 +91,24 @@ def bench(
             names = choose_methods(
                 [name.strip() for name in methods.split(",") if name.strip()], info.methods
             )
-            depths = {name: 0 if name == PLAIN else k or recommended(info, name) for name in names}
-            rows = _measure(client, chosen, depths, options)
-        document = result(info, options, depths, rows)
+            settings = {name: _own(info, name, k, nodes) for name in names}
+            if tune:
+                few: Options = {**options, "max_tokens": min(max_tokens, TUNING_TOKENS)}
+                tried = candidates(names)
+                rows = _measure(client, some_of_each(chosen, tune), tried, few, "tuning")
+                settings = fastest(tried, rows)
+            rows = _measure(client, chosen, settings, options, "measuring")
+        document = result(info, options, settings, rows)
         out().print(table(document["methods"]))
         if out_file is not None:
             write(out_file, document)
+
+
+def _own(info: ServerInfo, method: str, k: int | None, nodes: int | None) -> Setting:
+    if method == PLAIN:
+        return Setting(PLAIN, 0)
+    depth = k or recommended(info, method)
+    return Setting(method, depth, nodes if nodes is None else max(nodes, depth))
 
 
 def recommended(info: ServerInfo, method: str) -> int:
@@ -90,19 +124,24 @@ def recommended(info: ServerInfo, method: str) -> int:
 
 
 def _measure(
-    client: Client, prompts: Sequence[Prompt], depths: dict[str, int], options: Options
+    client: Client,
+    prompts: Sequence[Prompt],
+    settings: dict[str, Setting],
+    options: Options,
+    what: str,
 ) -> list[Row]:
     rows = []
     with Progress(console=err(), transient=True) as progress:
-        task = progress.add_task("measuring", total=len(prompts) * len(depths))
-        for row in measure(client, prompts, depths, options):
+        task = progress.add_task(what, total=len(prompts) * len(settings))
+        for row in measure(client, prompts, settings, options):
             rows.append(row)
-            progress.update(task, advance=1, description=f"{row.method} {row.rate:.1f} tokens/s")
+            told = f"{what}: {row.method} {row.rate:.1f} tokens/s"
+            progress.update(task, advance=1, description=told)
     return rows
 
 
 def result(
-    info: ServerInfo, options: Options, depths: dict[str, int], rows: Sequence[Row]
+    info: ServerInfo, options: Options, settings: dict[str, Setting], rows: Sequence[Row]
 ) -> dict[str, Any]:
     """The result file: `run`, `methods`, and the `rows` that the figures come from."""
     run = {
@@ -112,7 +151,8 @@ def result(
         **provenance.facts(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "options": dict(options),
-        "k": depths,
+        "k": {name: setting.depth for name, setting in settings.items()},
+        "nodes": {name: setting.nodes for name, setting in settings.items()},
     }
     return {"run": run, "methods": summarise(rows), "rows": [row.as_json() for row in rows]}
 

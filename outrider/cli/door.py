@@ -65,8 +65,10 @@ class Door:
             yield stack.enter_context(client)
 
 
-def speculative(method: str | None, k: int | None) -> dict[str, Any] | None:
-    """The request's block for a method and a fixed K.
+def speculative(
+    method: str | None, k: int | None, nodes: int | None = None
+) -> dict[str, Any] | None:
+    """The request's block for a method, a fixed K and most drafted nodes.
 
     Plain is K=0, None leaves the choice to the server.
     """
@@ -77,4 +79,6 @@ def speculative(method: str | None, k: int | None) -> dict[str, Any] | None:
         block["method"] = method
     if k is not None:
         block |= {"n_max": k, "n_min": k}
+    if nodes is not None:
+        block["nodes_max"] = nodes
     return block or None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +20,23 @@ WARM_UP_TOKENS = 8
 
 
 @dataclass(frozen=True)
+class Setting:
+    """A method with a fixed K, 0 for plain, and its most drafted nodes: the drafter's own number
+    where None."""
+
+    method: str
+    depth: int
+    nodes: int | None = None
+
+
+SHAPES = ((2, 2), (4, 4), (8, 8), (4, 8), (4, 12))
+"""Depths and nodes that a method is tried with."""
+
+
+@dataclass(frozen=True)
 class Row:
-    """One prompt under one method; seconds are the client's, from the call to the last token."""
+    """One prompt under the setting that is called `method`; seconds are the client's, from the call
+    to the last token."""
 
     prompt: str
     category: str
@@ -75,34 +91,68 @@ def choose_methods(asked: Sequence[str], served: Sequence[str]) -> list[str]:
 
 
 def measure(
-    client: Client, prompts: Sequence[Prompt], depths: Mapping[str, int], options: Options
+    client: Client, prompts: Sequence[Prompt], settings: Mapping[str, Setting], options: Options
 ) -> Iterator[Row]:
-    """Rows of all methods (the keys of `depths`, plain first, each with its K), prompt after
-    prompt.
+    """Rows of all settings, plain's first, prompt after prompt.
 
-    The methods take turns on each prompt, so that a drift of the machine meets all alike. Each is
-    warmed up once.
+    They take turns on each prompt, so that a drift of the machine meets all alike. Each is warmed
+    up once.
     """
     defined = options.get("temperature") == 0.0 or options.get("seed") is not None
-    for method, depth in depths.items():
+    for setting in settings.values():
         few: Options = {**options, "max_tokens": min(WARM_UP_TOKENS, options["max_tokens"])}
-        _generate(client, prompts[0], method, depth, few)
+        _generate(client, prompts[0], setting, few)
     for prompt in prompts:
         plain: tuple[GenerationResult, float] | None = None
-        for method, depth in depths.items():
+        for name, setting in settings.items():
             started = time.perf_counter()
-            result = _generate(client, prompt, method, depth, options)
+            result = _generate(client, prompt, setting, options)
             seconds = time.perf_counter() - started
             if plain is None:
                 plain = result, result.usage.completion_tokens / seconds
             same = result.token_ids == plain[0].token_ids if defined else None
-            yield Row(prompt.name, prompt.category, method, seconds, result, same, plain[1])
+            yield Row(prompt.name, prompt.category, name, seconds, result, same, plain[1])
+
+
+def candidates(methods: Sequence[str]) -> dict[str, Setting]:
+    """Plain, and each method in all `SHAPES`."""
+    shaped = {
+        f"{method} {depth}/{nodes}": Setting(method, depth, nodes)
+        for method in methods
+        if method != PLAIN
+        for depth, nodes in SHAPES
+    }
+    return {PLAIN: Setting(PLAIN, 0), **shaped}
+
+
+def fastest(settings: Mapping[str, Setting], rows: Sequence[Row]) -> dict[str, Setting]:
+    """Of each method the setting with the most tokens in its seconds over all rows."""
+    rates: dict[str, float] = {}
+    for name in settings:
+        own = [row for row in rows if row.method == name]
+        rates[name] = sum(row.tokens for row in own) / sum(row.seconds for row in own)
+    best: dict[str, Setting] = {}
+    for name in sorted(settings, key=rates.__getitem__, reverse=True):
+        best.setdefault(settings[name].method, settings[name])
+    return {method: best[method] for method in dict.fromkeys(s.method for s in settings.values())}
+
+
+def some_of_each(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
+    """The first `count` prompts of each category."""
+    seen: Counter[str] = Counter()
+    chosen = []
+    for prompt in prompts:
+        seen[prompt.category] += 1
+        if seen[prompt.category] <= count:
+            chosen.append(prompt)
+    return chosen
 
 
 def _generate(
-    client: Client, prompt: Prompt, method: str, depth: int, options: Options
+    client: Client, prompt: Prompt, setting: Setting, options: Options
 ) -> GenerationResult:
-    asked: Options = {**options, "speculative": speculative(method, depth)}
+    block = speculative(setting.method, setting.depth, setting.nodes)
+    asked: Options = {**options, "speculative": block}
     if prompt.chat:
         return client.chat([{"role": "user", "content": prompt.text}], **asked)
     return client.generate(prompt.text, **asked)
@@ -112,9 +162,8 @@ def figures(rows: Sequence[Row]) -> dict[str, Any]:
     """The figures of one method over some prompts.
 
     speedup: median over prompts of tokens per second against plain's on the same prompt. None
-        stands where a
-    figure is not defined: acceptance without a drafted node or a round, identity for unseeded
-        sampling.
+        stands where a figure is not defined: acceptance without a drafted node or a round, identity
+        for unseeded sampling.
     """
     tokens, seconds = sum(row.tokens for row in rows), sum(row.seconds for row in rows)
     reports = [row.result.speculation for row in rows]

@@ -14,7 +14,14 @@ from typer.testing import CliRunner
 from outrider.cli.bench import bench
 from outrider.cli.door import speculative
 from outrider.cli.generate import generate
-from outrider.cli.measure import choose_methods
+from outrider.cli.measure import SHAPES, Row, Setting, candidates, choose_methods, fastest
+from outrider.results import (
+    GenerationResult,
+    Numerics,
+    Speculation,
+    Timings,
+    Usage,
+)
 from outrider.v1 import orchestrator_pb2 as pb
 from tests.contract.fake_orchestrator import FakeOrchestrator, replies
 
@@ -33,6 +40,22 @@ def prompts(tmp_path: Path) -> Path:
     ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
+
+
+def text_of(tokens: int) -> GenerationResult:
+    return GenerationResult(
+        "",
+        [0] * tokens,
+        ["plain"] * tokens,
+        "length",
+        Usage(1, tokens),
+        Speculation("", 0, 0, 0, 0, 0, 0, True),
+        Timings(0, 0, 0, 0, 0, 0, 0, 0),
+        "model",
+        True,
+        "id",
+        Numerics("", "", "", "", ""),
+    )
 
 
 def run_bench(address: str, prompts: Path, *arguments: str) -> dict[str, object]:
@@ -107,6 +130,41 @@ def test_k_defaults_to_each_drafters_own_depth(
     run_bench(address, prompts, "--methods", "plain,ngram,draft_model", "--limit", "1", *arguments)
     assert [request.speculative.n_max for request in fake.requests[-3:]] == depths
     assert [request.speculative.n_min for request in fake.requests[-3:]] == depths
+
+
+def test_nodes_are_asked_for_where_they_are_named(
+    address: str, prompts: Path, fake: FakeOrchestrator
+) -> None:
+    result = run_bench(
+        address, prompts, "--methods", "ngram", "--limit", "1", "--k", "2", "--nodes", "9"
+    )
+    assert fake.requests[-1].speculative.nodes_max == 9
+    assert result["run"]["nodes"] == {"plain": None, "ngram": 9}  # type: ignore[index]
+
+
+def test_tuning_tries_all_shapes_on_some_of_each_category(
+    address: str, prompts: Path, fake: FakeOrchestrator
+) -> None:
+    result = run_bench(address, prompts, "--methods", "ngram", "--tune", "1", "--max-tokens", "100")
+    tried = fake.requests[1 + len(SHAPES) :][: 2 * (1 + len(SHAPES))]
+    assert {request.chat.messages[0].content for request in tried} == {b"q0", b"q1"}
+    asked = [(r.speculative.n_max, r.speculative.nodes_max) for r in tried if r.speculative.method]
+    assert asked == [*SHAPES, *SHAPES]
+    assert {request.max_tokens for request in tried} == {64}
+    assert len(result["rows"]) == 4 * 2  # type: ignore[arg-type]
+    run = result["run"]
+    assert (run["k"]["ngram"], run["nodes"]["ngram"]) in SHAPES  # type: ignore[index]
+
+
+def test_the_fastest_setting_of_each_method_wins_over_all_prompts() -> None:
+    settings = candidates(["plain", "eagle"])
+    rows = [
+        Row(prompt, "none", name, seconds, text_of(64), True, 1.0)
+        for prompt, slow in (("p", 3.0), ("q", 1.0))
+        for name in settings
+        for seconds in [1.0 if name == "eagle 4/12" else slow]
+    ]
+    assert fastest(settings, rows) == {"plain": settings["plain"], "eagle": Setting("eagle", 4, 12)}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from outrider.models.cache import KVCache
 from outrider.models.heads.config import EAGLE1
 from outrider.models.heads.eagle import EagleHead
 from outrider.models.heads.rows import Drafted, Rows
-from outrider.models.lean.layer import Keys, Layer, Scratch, floats, apply_linear
+from outrider.models.lean.layer import Keys, Layer, Scratch, apply_linear, floats
 from outrider.models.lean.linear import Array, Linear, Wide
 from outrider.models.lean.plan import Part, assemble, chain_part
 from outrider.models.lean.rotary import Rotary

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch.nn import functional
 
 from outrider.models.heads.medusa import MedusaHeads
 
@@ -60,7 +61,9 @@ class LeanMedusa:
         self.draft_ids: npt.NDArray[np.int64] = heads.draft_ids.numpy().copy()
         self._config, self._kind = heads.config, kind
         linears = [[block.linear for block in blocks] for blocks in heads.blocks]  # type: ignore[attr-defined]
-        self._biases = [[linear.bias.detach().float().numpy() for linear in each] for each in linears]
+        self._biases = [
+            [linear.bias.detach().float().numpy() for linear in each] for each in linears
+        ]
         self._first = make(torch.cat([each[0].weight for each in linears]).detach())
         self._later = [[make(linear.weight.detach()) for linear in each[1:]] for each in linears]
         self._heads = [make(head.weight.detach()) for head in heads.lm_heads]  # type: ignore[operator]
@@ -88,5 +91,5 @@ class LeanMedusa:
 
 
 def _silu(x: Rows) -> Rows:
-    out: Rows = x / (1.0 + np.exp(-x))
+    out: Rows = functional.silu(torch.from_numpy(x)).numpy()
     return out

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from outrider.models.lean.layer import NOTHING, Keys, Layer, Scratch, floats, apply_linear
+from outrider.models.lean.layer import NOTHING, Keys, Layer, Scratch, apply_linear, floats
 from outrider.models.lean.linear import Linear, linears_name
 from outrider.models.lean.plan import plan
 from outrider.models.lean.rotary import Rotary

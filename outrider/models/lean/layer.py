@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from outrider.models.lean.linear import Array, Linear, Wide
-from outrider.models.lean.passes import run_linear, run_layer
+from outrider.models.lean.passes import run_layer, run_linear
 from outrider.models.lean.plan import Plan
 
 NOTHING = np.empty(0, np.float32)
