@@ -3,7 +3,9 @@
 A drafter whose proposals carry a score (a match in the text) is asked first: it costs next to
 nothing. What the others are worth is known from how their drafts fared at each depth. The choice is
 made from the score, those statistics and measured times, before any other drafter runs: nothing
-that it looks at depends on a token drawn at random, so the law of the text stays the target's.
+that it looks at depends on a token drawn at random, so the law of the text stays the target's. A
+tree of which nothing was drawn then takes in those nodes of the match that are likelier than its
+own.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from draft_service.drafters.merge import merged
 from draft_service.drafters.track import Mean, Passes, Rates, kept_depth
 from draft_service.drafters.union import narrowed, union
 from outrider.core.round import Budget, Features, Proposal, SamplingParams
@@ -144,7 +147,7 @@ class AutoDrafter(Drafter):
         budgets: list[Budget] = []
         proposals: list[Proposal | None] = []
         for place, (session, budget) in enumerate(batch):
-            match = max(matches[place], key=lambda found: found.score or 0.0, default=None)
+            match = max(matches[place], key=lambda found: found.score, default=None)
             choice = self._choose(session, budget)
             taken = match is not None and (choice is None or self._worth(match) >= choice.rate)
             proposals.append(match if taken or choice is None else None)
@@ -154,7 +157,8 @@ class AutoDrafter(Drafter):
         for method, places in chosen.items():
             asked = [(batch[p][0].state.sessions[method], budgets[p]) for p in places]
             for place, proposal in zip(places, self._timed(method, asked), strict=True):
-                proposals[place] = proposal
+                match = max(matches[place], key=lambda found: found.score, default=None)
+                proposals[place] = merged(proposal, match, batch[place][1].nodes)
         answers = []
         for (session, _), budget, made in zip(batch, budgets, proposals, strict=True):
             answer = made or self._empty(session)
@@ -208,7 +212,8 @@ class AutoDrafter(Drafter):
             shapes = [(depth, depth, worth) for depth, worth in enumerate(chains, start=1)]
             if shapes and budget.nodes > budget.depth:
                 tree = state.rates[method, True].accepted(budget.depth)
-                shapes.append((budget.depth, budget.nodes, tree[-1]))
+                usual = min(budget.depth, drafter.recommended_depth)
+                shapes += [(d, budget.nodes, tree[d - 1]) for d in {usual, budget.depth}]
             for depth, nodes, accepted in shapes:
                 rate = (1.0 + accepted) / (1.0 + row * nodes + level * depth)
                 if rate > (1.0 if best is None else best.rate):
@@ -219,7 +224,7 @@ class AutoDrafter(Drafter):
         """What a match promises; its time is spent already."""
         if not match.tree.drafted:
             return 0.0
-        return (1.0 + (match.score or 0.0)) / (1.0 + self._passes.row * match.tree.drafted)
+        return (1.0 + match.score) / (1.0 + self._passes.row * match.tree.drafted)
 
     def _book(self, session: DraftSession, last: Proposal, tokens: Sequence[int]) -> None:
         """Rates of the drafter that made the last proposal, and the time of the pass.

@@ -99,4 +99,4 @@ class Branches:
 
     def build(self, method: str) -> Proposal:
         """See `Draft`."""
-        return Proposal(self._growth.build(), method)
+        return self._growth.build(method)

@@ -8,8 +8,10 @@ of equals the one nearer to the root comes first, so a node that stays has its p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import exp
 
 from draft_service.drafters.rank import Ranked
+from outrider.core.round import Proposal
 from outrider.core.tree import TokenTree
 
 WIDTH = 4
@@ -65,12 +67,14 @@ class Growth:
             node = self.parents[node]
         return nodes[::-1]
 
-    def build(self) -> TokenTree:
-        """The best nodes, parents first."""
+    def build(self, method: str) -> Proposal:
+        """The best nodes, parents first; a path's chance is its probability."""
         kept = sorted(self._best())
         place = {node: index for index, node in enumerate([0, *kept])}
         parents = [place[self.parents[node]] for node in kept]
-        return TokenTree.from_drafted(self.tokens[0], [self.tokens[node] for node in kept], parents)
+        tokens = [self.tokens[node] for node in kept]
+        tree = TokenTree.from_drafted(self.tokens[0], tokens, parents)
+        return Proposal(tree, method, chances=tuple(exp(self._scores[n]) for n in (0, *kept)))
 
     def _best(self) -> list[int]:
         drafted = range(1, len(self.tokens))

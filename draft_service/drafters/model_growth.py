@@ -142,4 +142,4 @@ class Paths:
         """See `Draft`; the drafted rows go, since they lie in no text's order."""
         if self._state.cache.length > self._committed:
             self._state.cache.keep(self._committed, ())
-        return Proposal(self._growth.build(), method)
+        return self._growth.build(method)

@@ -90,8 +90,8 @@ class Features:
 class Proposal:
     """The tree that a drafter sends, and q~ of each node whose children were drawn.
 
-    score: tokens of it that the drafter expects to be accepted, where it can tell; it stays in the
-        draft service.
+    chances: of each node how likely it is to be accepted, 1 for the root and no child above its
+        parent, where nothing was drawn and the drafter can tell; they stay in the draft service.
     """
 
     tree: TokenTree
@@ -99,7 +99,12 @@ class Proposal:
     drawn_from: Mapping[int, TruncatedDistribution] = field(default_factory=dict)
     draft_us: int = 0
     queue_us: int = 0
-    score: float | None = None
+    chances: tuple[float, ...] = ()
+
+    @property
+    def score(self) -> float:
+        """Drafted tokens that the drafter expects to be accepted; 0 where it cannot tell."""
+        return sum(self.chances[1:])
 
 
 @dataclass(frozen=True)

@@ -167,4 +167,4 @@ class NgramDrafter(Drafter):
             other = draft(PastSource(self.past, session.tokens), root, budget, scale)
             best = max(best, other, key=lambda found: found.score)
         state.calibration.last = best
-        return Proposal(best.tree, self.method, score=best.score)
+        return Proposal(best.tree, self.method, chances=best.paths)

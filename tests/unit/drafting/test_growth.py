@@ -38,7 +38,7 @@ def _grown(log_q: Law, depth: int, nodes: int, width: int, branch: int = VOCAB) 
 
 
 def _paths(growth: Growth) -> set[Path]:
-    tree = growth.build()
+    tree = growth.build("eagle").tree
     return {tuple(tree.tokens[node] for node in tree.path(leaf)) for leaf in range(1, len(tree))}
 
 
@@ -88,5 +88,6 @@ def test_a_node_without_children_ends_its_branch() -> None:
     assert growth.grow([Ranked([1, 2], [-0.5, -1.0])]) == [1, 2]
     assert growth.grow([Ranked([], []), Ranked([3], [-0.1])]) == [3]
     assert growth.grow([Ranked([], [])]) == []
-    assert growth.build().tokens == (5, 1, 2, 3)
-    assert growth.build().parents == (-1, 0, 0, 2)
+    tree = growth.build("eagle").tree
+    assert tree.tokens == (5, 1, 2, 3)
+    assert tree.parents == (-1, 0, 0, 2)
