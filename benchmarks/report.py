@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from outrider.cli import provenance
-from outrider.cli.bench import write
+from outrider.files import replace_json
 
 RESULTS = Path(__file__).parent / "results"
 TABLE_WIDTH = 140  # in files and logs; 80 cuts columns off
@@ -109,7 +109,7 @@ def finish(out: Path, run: dict[str, Any], figures: dict[str, Any], limits: list
         **figures,
         "limits": [{**asdict(limit), "kept": limit.kept} for limit in limits],
     }
-    write(out, document)
+    replace_json(out, document, indent=2)
     if limits:
         console().print(limits_table(limits))
     console().print(f"stored in {out}")

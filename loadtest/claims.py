@@ -34,8 +34,8 @@ from loadtest.options import Device, Drafters, Dtype, Fresh, Method, Target
 from loadtest.runs import Load, Served
 from outrider.cli import provenance
 from outrider.cli.bars import staged
-from outrider.cli.bench import write
 from outrider.cli.console import ending_well, err
+from outrider.files import replace_json
 
 CLAIMS: dict[str, Measure] = {"users": users, "idle": idle, "step": step, "delay": delay}
 CLAIM, TRIAL = "claims", "trial"
@@ -64,7 +64,7 @@ def store(path: Path, plan: Plan, name: str, outcome: Outcome) -> None:
         **({} if plan.shortened else {"holds": outcome.holds}),
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, document)
+    replace_json(path, document, indent=2)
 
 
 def main(

@@ -30,8 +30,8 @@ from loadtest.runs import Load, Served, batch_limit, run_locust, warm_up
 from outrider import Client
 from outrider.cli import provenance
 from outrider.cli.bars import Show, staged
-from outrider.cli.bench import write
 from outrider.cli.console import ending_well, err
+from outrider.files import replace_json
 
 THREADS = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT")
 TABLE_WIDTH = 130  # in files and logs; 80 cuts columns off
@@ -78,7 +78,7 @@ def run(
 
 def write_results(folder: Path, about: dict[str, Any], rows: Sequence[tables.Row]) -> None:
     """Everything that is made of the cells; a word where there are no plots."""
-    write(folder / "grid.json", {"run": about, "cells": list(rows)})
+    replace_json(folder / "grid.json", {"run": about, "cells": list(rows)}, indent=2)
     tables.write_csv(folder / "grid.csv", rows)
     (folder / "grid.md").write_text(tables.markdown(rows), encoding="utf-8")
     try:

@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from outrider.files import replace, replace_json
 from outrider.models.progress import Progress, silent
 from training.facts import Target
-from training.files import TrainingError, read_json, replace, replace_json
+from training.files import TrainingError, read_json
 from training.prefill import Prefill
 from training.records import Record
 

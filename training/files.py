@@ -1,10 +1,9 @@
-"""Files that are either whole or not there, whenever the process ends."""
+"""Folders that are either whole or not there, what is read back, and who may write."""
 
 from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,25 +13,6 @@ from typing import Any
 
 class TrainingError(ValueError):
     """Something to train from, or with, cannot be used; the message names it and the limit."""
-
-
-def replace(path: Path, write: Callable[[Path], None]) -> None:
-    """Lets `write` fill a temporary file beside `path`, then gives it that name."""
-    temporary = path.with_name(f".{path.name}.part")
-    write(temporary)
-    with temporary.open("rb") as handle:
-        os.fsync(handle.fileno())
-    temporary.replace(path)
-
-
-def replace_text(path: Path, text: str) -> None:
-    """`replace` for a text."""
-    replace(path, lambda temporary: _write_text(temporary, text))
-
-
-def replace_json(path: Path, content: Any) -> None:
-    """`replace` for a JSON document."""
-    replace_text(path, json.dumps(content, indent=1) + "\n")
 
 
 def replace_folder(path: Path, fill: Callable[[Path], None]) -> None:
@@ -76,7 +56,3 @@ def alone(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             raise TrainingError(f"{folder}: another process writes to it") from None
         yield
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text)

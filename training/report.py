@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from training.files import TrainingError, read_json, replace, replace_json
+from outrider.files import replace, replace_json
+from training.files import TrainingError, read_json
 
 
 def report(folder: Path, coverage: Mapping[str, float] | None = None) -> dict[str, Any]:

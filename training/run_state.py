@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from outrider.files import replace
 from outrider.models.heads.record import read_tensors
-from training.files import TrainingError, read_json, replace
+from training.files import TrainingError, read_json
 from training.precision import FLOAT32
 
 

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from training.files import TrainingError, read_json, replace_json, replace_text
+from outrider.files import replace_json, replace_text
+from training.files import TrainingError, read_json
 from training.magpie import SelfPrompts, opening_of, self_prompts
 from training.target import TrainingTarget
 

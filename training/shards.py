@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from training.files import TrainingError, replace, replace_json
+from outrider.files import replace, replace_json
+from training.files import TrainingError
 from training.records import Record
 
 SHARD_TOKENS = 1 << 18

@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
+from outrider.files import replace_json
 from training.acceptance import Acceptance
 from training.batches import Dataset, epoch_batches
 from training.evaluate import evaluate
-from training.files import TrainingError, alone, read_json, replace_folder, replace_json
+from training.files import TrainingError, alone, read_json, replace_folder
 from training.head import Head
 from training.learner import Learner, batch_loss, trained
 from training.precision import DTYPES

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from training.files import TrainingError, read_json, replace_json
+from outrider.files import replace_json
+from training.files import TrainingError, read_json
 from training.records import Ids, Record
 
 PROMPT_SHARE = 0.2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,6 +29,7 @@ from outrider.cli.measure import (
 from outrider.cli.prompts import Prompt, read_prompts
 from outrider.cli.up import Device, Drafters, Dtype, RedisUrl, Target
 from outrider.client import Client
+from outrider.files import replace_json
 from outrider.requests import Options
 from outrider.results import ServerInfo
 
@@ -101,7 +100,7 @@ def bench(
         document = result(info, options, settings, rows)
         out().print(table(document["methods"]))
         if out_file is not None:
-            write(out_file, document)
+            replace_json(out_file, document, indent=2)
 
 
 def _own(info: ServerInfo, method: str, k: int | None, nodes: int | None) -> Setting:
@@ -176,10 +175,3 @@ def table(methods: Sequence[dict[str, Any]]) -> Table:
 
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
-
-
-def write(path: Path, document: dict[str, Any]) -> None:
-    """Writes the file whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
-    os.replace(partial, path)

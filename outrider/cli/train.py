@@ -79,8 +79,8 @@ def tasks(
     also has them translated back.
     """
     with ending_well():
+        from outrider.files import replace_text
         from training.data import own_texts
-        from training.files import replace_text
         from training.prepare import records_of
         from training.prompts import read_source
         from training.tasks import task_prompts

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from tests.unit.training.material import world
-from training import files
+from outrider import files
 from training.data import Counts, make_data
 from training.generate import Recipe
 from training.prompts import read_source
