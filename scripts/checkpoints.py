@@ -53,35 +53,51 @@ is refused elsewhere.
 
 
 def ship(run: Path) -> Path:
-    """Copies the best checkpoint of a run; returns its new folder."""
+    """Copies the best checkpoint of a run; returns its new folder.
+
+    A run that began with a checkpoint is taken to have begun with the one that is there now, whose
+    trainings are kept as earlier ones.
+    """
     document = json.loads((run / "report.json").read_text())
     history = json.loads((run / "history.json").read_text())
     folder = CHECKPOINTS / document["method"]
+    earlier = _trainings(folder) if document["start"] else []
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(run / history["best"], folder)
     kept = {name: document.get(name) for name in KEPT}
     kept["made_with"] = {
         name: document["made_with"][name] for name in ("versions", "commit", "machine")
     }
+    kept["earlier"] = earlier
     (folder / "training.json").write_text(json.dumps(kept, indent=1) + "\n")
     return folder
+
+
+def _trainings(folder: Path) -> list[dict[str, float]]:
+    """All trainings of a shipped checkpoint, the last one at the end."""
+    made = json.loads((folder / "training.json").read_text())
+    best = made["best"]
+    last = {"seconds": best["seconds"], "loss_tokens": best["loss_tokens"]}
+    return [*made.get("earlier", []), {**last, "lr": made["options"]["lr"]}]
 
 
 def card(method: str) -> str:
     """The card of a method's checkpoint."""
     made = json.loads((CHECKPOINTS / method / "training.json").read_text())
     best, options = made["best"], made["options"]
-    details = [f"learning rate {options['lr']:g}", f"batches of {options['rows']:,} tokens"]
+    trainings = _trainings(CHECKPOINTS / method)
+    rates = ", then ".join(f"{each['lr']:g}" for each in trainings)
+    details = [f"learning rate {rates}", f"batches of {options['rows']:,} tokens"]
     details += [f"{name} {value}" for name, value in made["shape"].items() if value is not None]
     return CARD.format(
         title=NAMES[method],
         method=method,
         sequences=made["sequences"],
         tokens=made["tokens"],
-        minutes=(options["seconds"] or best["seconds"]) / 60,
+        minutes=sum(each["seconds"] for each in trainings) / 60,
         cores=made["made_with"]["machine"]["cores"],
         precision=options["precision"],
-        loss_tokens=best["loss_tokens"],
+        loss_tokens=sum(each["loss_tokens"] for each in trainings),
         rows=made["draft_vocab_size"],
         covered=100 * made["coverage"]["all"],
         details=", ".join(details),
