@@ -16,8 +16,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from draft_service.drafters.costs import Costs, demanding
 from draft_service.drafters.merge import merged
-from draft_service.drafters.track import Mean, Passes, Rates, kept_depth
+from draft_service.drafters.track import Passes, Rates, kept_depth
 from draft_service.drafters.union import narrowed, union
 from outrider.core.round import Budget, Features, Proposal, SamplingParams
 from outrider.drafting.base import Drafter, DraftSession
@@ -90,7 +91,7 @@ class AutoDrafter(Drafter):
             for tree in (False, True)
             for greedy in (False, True)
         }
-        self._level_s: dict[str, Mean] = defaultdict(lambda: Mean(0.95))
+        self._costs = Costs()
 
     def open(self, prompt: Sequence[int], sampling: SamplingParams) -> DraftSession:
         """A session of every drafter."""
@@ -158,7 +159,7 @@ class AutoDrafter(Drafter):
             asked = [(batch[p][0].state.sessions[method], budgets[p]) for p in places]
             for place, proposal in zip(places, self._timed(method, asked), strict=True):
                 match = max(matches[place], key=lambda found: found.score, default=None)
-                proposals[place] = merged(proposal, match, batch[place][1].nodes)
+                proposals[place] = merged(proposal, match, budgets[place])
         answers = []
         for (session, _), budget, made in zip(batch, budgets, proposals, strict=True):
             answer = made or self._empty(session)
@@ -188,11 +189,11 @@ class AutoDrafter(Drafter):
     def _timed(
         self, method: str, asked: Sequence[tuple[DraftSession, Budget]]
     ) -> Sequence[Proposal]:
-        """Proposals of one drafter; its time goes by levels of depth, the first is dearest."""
+        """Proposals of one drafter, their time taken down."""
         started = self._clock()
         proposals = self.drafters[method].propose(asked)
-        depth = max((proposal.tree.depth for proposal in proposals), default=0)
-        self._level_s[method].add((self._clock() - started) / max(1, depth))
+        budgets = [budget for _, budget in asked]
+        self._costs.add(method, budgets, proposals, self._clock() - started)
         return proposals
 
     def _choose(self, session: DraftSession, budget: Budget) -> Choice | None:
@@ -207,17 +208,21 @@ class AutoDrafter(Drafter):
         for method, drafter in self.drafters.items():
             if drafter.scores:
                 continue
-            level = (self._level_s[method].value or 0.0) / base if base else 0.0
+            level = self._costs.level_s(method) / base if base else 0.0
             chains = state.rates[method, False].accepted(deepest)
-            shapes = [(depth, depth, worth) for depth, worth in enumerate(chains, start=1)]
-            if shapes and budget.nodes > budget.depth:
-                tree = state.rates[method, True].accepted(budget.depth)
-                usual = min(budget.depth, drafter.recommended_depth)
-                shapes += [(d, budget.nodes, tree[d - 1]) for d in {usual, budget.depth}]
-            for depth, nodes, accepted in shapes:
-                rate = (1.0 + accepted) / (1.0 + row * nodes + level * depth)
+            for depth, accepted in enumerate(chains, start=1):
+                rate = (1.0 + accepted) / (1.0 + (row + level) * depth)
                 if rate > (1.0 if best is None else best.rate):
-                    best = Choice(method, replace(budget, depth=depth, nodes=nodes), rate)
+                    best = Choice(method, replace(budget, depth=depth, nodes=depth), rate)
+            if chains and budget.nodes > budget.depth:
+                drawn = session.sampling.draws  # its shape is fixed before, so it never ends early
+                usual = min(budget.depth, drafter.recommended_depth if drawn else budget.depth)
+                asked = replace(budget, depth=usual)
+                accepted = state.rates[method, True].accepted(usual)[-1]
+                nodes, seconds = self._costs.tree(method, asked)
+                rate = (1.0 + accepted) / (1.0 + row * nodes + (seconds / base if base else 0.0))
+                if rate > (1.0 if best is None else best.rate):
+                    best = Choice(method, demanding(asked, rate, row, level), rate)
         return best
 
     def _worth(self, match: Proposal) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -148,7 +149,7 @@ class DraftModelDrafter(Drafter):
             return None
         state.sync(tokens)
         if budget.nodes > budget.depth and not session.sampling.draws:
-            growth = Growth(tokens[-1], depth, budget.nodes)
+            growth = Growth(tokens[-1], replace(budget, depth=depth))
             return Paths(state, growth, tokens, budget)
         shape = comb(budget.depth, budget.nodes)[:depth]
         return Row(state, Spine(tokens[-1], len(tokens), shape, state.choose, budget), tokens)

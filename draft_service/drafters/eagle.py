@@ -149,7 +149,7 @@ class EagleDrafter(Drafter):
         state: EagleState = session.state
         root, position = session.tokens[-1], len(session.tokens)
         if budget.nodes > budget.depth and not session.sampling.draws:
-            growth = Growth(root, budget.depth, budget.nodes)
+            growth = Growth(root, budget)
             return Branches(state, growth, position, budget)
         spine = Spine(root, position, comb(budget.depth, budget.nodes), state.choose, budget)
         return Trunk(state, spine)

@@ -1,17 +1,18 @@
 """The dynamic tree of EAGLE-2: expanded level by level where paths score best, then cut to size.
 
 A path's score is the sum of its tokens' log q. Of a level's new nodes the best `WIDTH` are
-expanded; at the end the best nodes of all levels stay. A child never scores above its parent, and
-of equals the one nearer to the root comes first, so a node that stays has its parent.
+expanded, while they promise enough; at the end the best nodes of all levels stay. A child never
+scores above its parent, and of equals the one nearer to the root comes first, so a node that stays
+has its parent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp
+from math import exp, inf, log
 
 from draft_service.drafters.rank import Ranked
-from outrider.core.round import Proposal
+from outrider.core.round import Budget, Proposal
 from outrider.core.tree import TokenTree
 
 WIDTH = 4
@@ -25,21 +26,19 @@ class Growth:
 
     Args:
         root: token of node 0.
-        depth: greatest depth.
-        nodes: most nodes, root excluded.
+        budget: greatest depth, most nodes, and what nodes and levels have to promise.
         width, branch: see `WIDTH` and `BRANCH`.
     """
 
-    def __init__(
-        self, root: int, depth: int, nodes: int, width: int = WIDTH, branch: int = BRANCH
-    ) -> None:
+    def __init__(self, root: int, budget: Budget, width: int = WIDTH, branch: int = BRANCH) -> None:
         self.tokens = [root]
         self.parents = [-1]
         self.frontier = [0]
-        self.branch = min(branch, nodes)
+        self.branch = min(branch, budget.nodes)
         self._scores = [0.0]
         self._depths = [0]
-        self._depth, self._nodes, self._width = depth, nodes, width
+        self._budget, self._width = budget, width
+        self._least = log(budget.least_node) if budget.least_node > 0.0 else -inf
 
     def grow(self, ranked: Sequence[Ranked]) -> list[int]:
         """Adds the children of the frontier, in its order; returns the next one."""
@@ -52,11 +51,13 @@ class Growth:
                 self._depths.append(self._depths[node] + 1)
         fresh = range(first, len(self.tokens))
         self.frontier = []
-        if fresh and self._depths[first] < self._depth:
+        if fresh and self._depths[first] < self._budget.depth:
             # What would be cut now is cut at the end too, and so is all below it.
             staying = set(self._best())
             best = sorted(fresh, key=lambda node: (-self._scores[node], node))[: self._width]
             self.frontier = [node for node in best if node in staying]
+        if sum(exp(self._scores[node]) for node in self.frontier) < self._budget.least_level:
+            self.frontier = []
         return self.frontier
 
     def path(self, node: int) -> list[int]:
@@ -77,6 +78,6 @@ class Growth:
         return Proposal(tree, method, chances=tuple(exp(self._scores[n]) for n in (0, *kept)))
 
     def _best(self) -> list[int]:
-        drafted = range(1, len(self.tokens))
+        drafted = (n for n in range(1, len(self.tokens)) if self._scores[n] >= self._least)
         key = [(-s, d) for s, d in zip(self._scores, self._depths, strict=True)]
-        return sorted(drafted, key=lambda node: (*key[node], node))[: self._nodes]
+        return sorted(drafted, key=lambda node: (*key[node], node))[: self._budget.nodes]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from outrider.core.round import Proposal
+from outrider.core.round import Budget, Proposal
 from outrider.core.tree import TreeBuilder
 
 
-def merged(proposal: Proposal, other: Proposal | None, nodes: int) -> Proposal:
+def merged(proposal: Proposal, other: Proposal | None, budget: Budget) -> Proposal:
     """A tree with the likeliest nodes of two that have the same root.
 
     They err apart: a node of both is missed where both are wrong. Its chance is then at most its
@@ -18,7 +18,7 @@ def merged(proposal: Proposal, other: Proposal | None, nodes: int) -> Proposal:
         proposal: returned as it is where its drafter cannot tell chances, as those of chains and of
             drawn children cannot.
         other: with chances; None where there is none.
-        nodes: most of them, the root excluded.
+        budget: most nodes, and the least chance of one.
     """
     if other is None or not other.tree.drafted or not proposal.chances:
         return proposal
@@ -32,8 +32,9 @@ def merged(proposal: Proposal, other: Proposal | None, nodes: int) -> Proposal:
             wrong[place] *= 1.0 - each.chances[node]
             places.append(place)
     whole = builder.build()
-    order = sorted(range(1, len(whole)), key=lambda node: (wrong[node], whole.depths[node], node))
-    kept = sorted(order[:nodes])
+    worth = (node for node in range(1, len(whole)) if 1.0 - wrong[node] >= budget.least_node)
+    order = sorted(worth, key=lambda node: (wrong[node], whole.depths[node], node))
+    kept = sorted(order[: budget.nodes])
     made = TreeBuilder(whole.tokens[0])
     place_of = {0: 0}
     for node in kept:

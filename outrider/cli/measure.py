@@ -16,7 +16,7 @@ from outrider.requests import Options
 from outrider.results import GenerationResult
 
 PLAIN = "plain"
-WARM_UP_TOKENS = 8
+WARM_UP_TOKENS = 2
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,15 @@ def measure(
 ) -> Iterator[Row]:
     """Rows of all settings, plain's first, prompt after prompt.
 
-    They take turns on each prompt, so that a drift of the machine meets all alike. Each is warmed
-    up once.
+    They take turns on each prompt, so that a drift of the machine meets all alike. Before, each is
+    given it for a few tokens: its kernels are warm then, and the target has the prompt in its
+    prefix cache for all of them, not for those that come later.
     """
     defined = options.get("temperature") == 0.0 or options.get("seed") is not None
-    for setting in settings.values():
-        few: Options = {**options, "max_tokens": min(WARM_UP_TOKENS, options["max_tokens"])}
-        _generate(client, prompts[0], setting, few)
+    few: Options = {**options, "max_tokens": min(WARM_UP_TOKENS, options["max_tokens"])}
     for prompt in prompts:
+        for setting in settings.values():
+            _generate(client, prompt, setting, few)
         plain: tuple[GenerationResult, float] | None = None
         for name, setting in settings.items():
             started = time.perf_counter()

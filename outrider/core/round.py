@@ -44,13 +44,20 @@ class SamplingParams:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a proposal may cost: depth, nodes without the root, ids in a q~, time, confidence."""
+    """What a proposal may cost: depth, nodes without the root, ids in a q~, time, confidence.
+
+    least_node: a node whose path is less likely than that is not worth its row at the target.
+    least_level: a further level is not worth its step where all paths that it would continue are
+        together less likely than that. Both hold for trees of which nothing is drawn.
+    """
 
     depth: int
     nodes: int
     m: int = 32
     time_left_s: float = 1.0
     p_min: float = 0.0
+    least_node: float = 0.0
+    least_level: float = 0.0
 
 
 @dataclass(frozen=True)

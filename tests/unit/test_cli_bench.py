@@ -110,7 +110,7 @@ def test_the_speedup_is_the_median_of_ratios_per_prompt(address: str, prompts: P
     assert result["methods"][1]["speedup"] == pytest.approx(statistics.median(ratios))
 
 
-def test_methods_take_turns_behind_one_warm_up_each(
+def test_methods_take_turns_on_a_prompt_that_each_has_seen_before(
     address: str, prompts: Path, fake: FakeOrchestrator
 ) -> None:
     run_bench(address, prompts, "--methods", "ngram,draft_model", "--limit", "2")
@@ -118,9 +118,9 @@ def test_methods_take_turns_behind_one_warm_up_each(
         (request.chat.messages[0].content, request.speculative.method) for request in fake.requests
     ]
     methods = ["", "ngram", "draft_model"]
-    warm_up, measured = asked[:3], asked[3:]
-    assert warm_up == [(b"q0", method) for method in methods]
-    assert measured == [(prompt, method) for prompt in (b"q0", b"q1") for method in methods]
+    turns = [[(prompt, method) for method in methods] for prompt in (b"q0", b"q1")]
+    assert asked == [*turns[0], *turns[0], *turns[1], *turns[1]]
+    assert [request.max_tokens for request in fake.requests[:6]] == [2] * 3 + [128] * 3
 
 
 @pytest.mark.parametrize(("arguments", "depths"), [([], [0, 6, 4]), (["--k", "2"], [0, 2, 2])])
@@ -146,7 +146,8 @@ def test_tuning_tries_all_shapes_on_some_of_each_category(
     address: str, prompts: Path, fake: FakeOrchestrator
 ) -> None:
     result = run_bench(address, prompts, "--methods", "ngram", "--tune", "1", "--max-tokens", "100")
-    tried = fake.requests[1 + len(SHAPES) :][: 2 * (1 + len(SHAPES))]
+    turn = 1 + len(SHAPES)
+    tried = [*fake.requests[turn : 2 * turn], *fake.requests[3 * turn : 4 * turn]]
     assert {request.chat.messages[0].content for request in tried} == {b"q0", b"q1"}
     asked = [(r.speculative.n_max, r.speculative.nodes_max) for r in tried if r.speculative.method]
     assert asked == [*SHAPES, *SHAPES]
@@ -188,7 +189,7 @@ def test_a_method_whose_text_differs_is_told_apart(
     calls = iter(range(100))
 
     async def differ(_: grpc.aio.ServicerContext) -> None:
-        fake.replies[0].token_ids[0] = 7 if next(calls) == 5 else 1
+        fake.replies[0].token_ids[0] = 7 if next(calls) == 7 else 1
 
     fake.faults = [_nothing] + [differ] * 100
     result = run_bench(address, prompts, "--methods", "ngram")

@@ -10,6 +10,7 @@ import pytest
 
 from draft_service.drafters.growth import Growth
 from draft_service.drafters.rank import Ranked
+from outrider.core.round import Budget
 
 Path = tuple[int, ...]
 Law = Callable[[Path], np.ndarray]
@@ -25,7 +26,7 @@ def _law(seed: int) -> Law:
 
 
 def _grown(log_q: Law, depth: int, nodes: int, width: int, branch: int = VOCAB) -> Growth:
-    growth = Growth(0, depth, nodes, width, branch)
+    growth = Growth(0, Budget(depth, nodes), width, branch)
     frontier = growth.frontier
     while frontier:
         ranked = []
@@ -84,10 +85,29 @@ def test_of_equal_scores_the_parents_stay() -> None:
 
 
 def test_a_node_without_children_ends_its_branch() -> None:
-    growth = Growth(5, 3, 4)
+    growth = Growth(5, Budget(3, 4))
     assert growth.grow([Ranked([1, 2], [-0.5, -1.0])]) == [1, 2]
     assert growth.grow([Ranked([], []), Ranked([3], [-0.1])]) == [3]
     assert growth.grow([Ranked([], [])]) == []
     tree = growth.build("eagle").tree
     assert tree.tokens == (5, 1, 2, 3)
     assert tree.parents == (-1, 0, 0, 2)
+
+
+def test_nodes_and_levels_that_promise_too_little_are_left_out() -> None:
+    def grown(budget: Budget) -> tuple[Growth, int]:
+        growth, levels = Growth(7, budget), 0
+        while growth.frontier:  # two children of 0.5 and 0.25 each
+            ranked = [Ranked([1, 2], [np.log(0.5), np.log(0.25)]) for _ in growth.frontier]
+            growth.grow(ranked)
+            levels += 1
+        return growth, levels
+
+    whole, levels = grown(Budget(3, 99))
+    assert (whole.build("eagle").tree.drafted, levels) == (14, 3)
+    few, levels = grown(Budget(3, 99, least_node=0.2))
+    proposal = few.build("eagle")
+    assert sorted(proposal.chances[1:]) == pytest.approx([0.25, 0.25, 0.5])
+    assert levels == 3  # the path of 0.25 is expanded; nothing of it stays
+    _, levels = grown(Budget(3, 99, least_level=0.6))  # 0.75, then 0.5625 lead on
+    assert levels == 2

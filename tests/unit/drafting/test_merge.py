@@ -40,7 +40,7 @@ def chances_of(proposal: Proposal) -> dict[Path, float]:
 def test_no_other_nodes_of_both_are_likelier(seed: int, nodes: int) -> None:
     rng = np.random.default_rng(seed)
     one, other = a_tree(rng, 8), a_tree(rng, 6)
-    found = chances_of(merged(one, other, nodes))
+    found = chances_of(merged(one, other, Budget(9, nodes)))
     ours, theirs = chances_of(one), chances_of(other)
     both = {
         path: 1.0 - (1.0 - ours.get(path, 0.0)) * (1.0 - theirs.get(path, 0.0))
@@ -55,9 +55,9 @@ def test_what_cannot_be_merged_stays() -> None:
     chain = Proposal(TokenTree.chain(7, [1, 2]), "drawn")
     tree = a_tree(np.random.default_rng(0), 5)
     empty = Proposal(TokenTree.root_only(7), "ngram", chances=(1.0,))
-    assert merged(chain, tree, 9) is chain
-    assert merged(tree, None, 9) is tree
-    assert merged(tree, empty, 9) is tree
+    assert merged(chain, tree, Budget(9, 9)) is chain
+    assert merged(tree, None, Budget(9, 9)) is tree
+    assert merged(tree, empty, Budget(9, 9)) is tree
 
 
 class Wide(Played):

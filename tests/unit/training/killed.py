@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
-from tests.unit.training.material import world
 from outrider import files
+from tests.unit.training.material import world
 from training.data import Counts, make_data
 from training.generate import Recipe
 from training.prompts import read_source
