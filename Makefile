@@ -34,9 +34,9 @@ proto: setup ## Generate the gRPC stubs again
 
 bench: setup ## Measure methods and overhead on a quiet machine, store, bring README's tables up to date
 	@.venv/bin/outrider bench --prompts benchmarks/data/spec_bench_60.jsonl --temperature 0 \
-		--methods $(METHODS) --out benchmarks/results/bench.json
+		--methods $(METHODS) --tune 1 --out benchmarks/results/bench.json
 	@.venv/bin/outrider bench --prompts benchmarks/data/spec_bench_60.jsonl --temperature 1 \
-		--methods $(METHODS) --out benchmarks/results/bench_sampled.json
+		--methods $(METHODS) --tune 1 --out benchmarks/results/bench_sampled.json
 	@$(PYTHON_BIN) -m benchmarks.sampling
 	@$(PYTHON_BIN) -m benchmarks.overhead
 	@$(PYTHON_BIN) scripts/readme_table.py

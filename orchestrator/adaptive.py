@@ -105,7 +105,7 @@ class AdaptiveDepth:
         elif self._running and self._confirmed:  # the shadow draft said no: ask less often
             self._confirmed, self._aging = False, max(LEAST_AGING, self._aging / 2)
         self._told(choice)
-        return self._for(choice.depth, choice.nodes)
+        return self._for(choice)
 
     def state(self) -> State:
         """What is known now."""
@@ -209,7 +209,7 @@ class AdaptiveDepth:
         most = SHADOW_OFTEN if self._gain > CLOSE else SHADOW_SELDOM
         self._shadow_gap = min(most, self._shadow_gap + self._shadow_gap // 2)
         self._shadow_in = self._shadow_gap
-        return self._for(depth, depth)
+        return self._for(Choice(depth, depth, Reason.PROBE))
 
     def shadowed(
         self, budget: Budget, proposal: Proposal | None, waited_s: float, compared: int, kept: int
@@ -228,13 +228,20 @@ class AdaptiveDepth:
         self._drafter.counts.add(asked, kept, COMPANY_DECAY)
         self._shared(asked, kept)
 
-    def _for(self, depth: int, nodes: int) -> Budget | None:
-        if depth < 1:
+    def _for(self, choice: Choice) -> Budget | None:
+        if choice.depth < 1:
             return None
         waited, limit = self._drafter.waited, self._budget.time_left_s
         if waited.count >= 20:
             limit = min(limit, max(LEAST_PATIENCE_S, PATIENCE * waited.p95 / 1e6))
-        return replace(self._budget, depth=depth, nodes=nodes, time_left_s=limit)
+        return replace(
+            self._budget,
+            depth=choice.depth,
+            nodes=choice.nodes,
+            time_left_s=limit,
+            least_node=choice.least_node,
+            least_level=choice.least_level,
+        )
 
     def _step(self, load: Load, forward_us: int) -> None:
         if load.rows and forward_us > 0:

@@ -21,6 +21,10 @@ the others' time than it gains.
 Trees: a further sibling at depth i is worth s_(i-1) (1 - c_i) b: the walk comes there, all before
 it missed, it catches (b). It costs the step's marginal time. Siblings are added while G rises.
 
+A drafter that draws nothing knows better what a tree promises: it leaves out a node whose chance
+is below what keeps G where it is, and ends where a further level's step would cost more than it
+adds (`least_node`, `least_level`).
+
 Hysteresis: K=0 is left only where G rises by `LEAVE` and, within `HORIZON` rounds, pays for the
 change (halting the run, the drafter's catching up); it is entered where it wins by `ENTER`. What
 one session has seen of its own acceptance is little, so a gain counts `LEAN` times on the side that
@@ -29,11 +33,12 @@ is best for the company.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import dataclass, replace
 
-from orchestrator.company import ALONE, Company, depths
+from orchestrator.company import ALONE, depths
 from orchestrator.state import Bounds, Choice, Reason, State
+from orchestrator.value import Value
+from outrider.core.promises import GOES_ON, LEVEL_NODES
 from outrider.core.round import Budget
 
 ENTER = 1.01
@@ -75,7 +80,7 @@ def choose(state: State, bounds: Bounds, remaining: int) -> Choice:
     if state.times.draft_step_us is None:
         depth = min(max(bounds.recommended, least), most)
         return Choice(depth, bounds.nodes if bounds.whole else depth, Reason.COLD)
-    value = _Value(state, state.company)
+    value = Value(state, state.company)
     if bounds.whole:
         depth, nodes = most, bounds.nodes
         best = value.drafting(value.away(depth), nodes, value.emitted[depth])
@@ -83,8 +88,11 @@ def choose(state: State, bounds: Bounds, remaining: int) -> Choice:
         depth, best = _best_depth(value, least, most)
         limit = bounds.nodes if bounds.nodes > bounds.most else depth  # no more than n_max: a chain
         nodes, best = _best_nodes(value, state, depth, best, limit)
+    choice = Choice(depth, nodes, Reason.GAIN)
+    if nodes > depth and not bounds.whole:
+        choice = _demanding(choice, value, state, best)
     if bounds.least > 0:
-        return Choice(depth, nodes, Reason.GAIN)
+        return choice
     free = value.free_run()
     gain = best / free
     if state.company.mates:
@@ -92,68 +100,21 @@ def choose(state: State, bounds: Bounds, remaining: int) -> Choice:
     best = gain * free
     if not state.running:
         if gain >= 1.0:
-            return Choice(depth, nodes, Reason.GAIN, gain)
+            return replace(choice, gain=gain)
         if gain * ENTER > 1.0:
-            return Choice(depth, nodes, Reason.HELD, gain)
+            return replace(choice, reason=Reason.HELD, gain=gain)
         return Choice(0, 0, _why(state, least, most), gain)
     cycle = value.away(depth) + value.step(nodes)
     if gain > LEAVE and HORIZON * (best - free) * cycle > free * state.change_us:
-        return Choice(depth, nodes, Reason.GAIN, gain)
+        return replace(choice, gain=gain)
     if state.probes * (free - best) * cycle + free * state.change_us < state.allowance:
-        return Choice(depth, nodes, Reason.PROBE, gain)
+        return replace(choice, reason=Reason.PROBE, gain=gain)
     if gain > 1.0:
         return Choice(0, 0, Reason.HELD, gain)
     return Choice(0, 0, _why(state, least, most), gain)
 
 
-class _Value:
-    """G of one state; what all K share is computed once."""
-
-    def __init__(self, state: State, company: Company) -> None:
-        self.emitted = list(accumulate(state.curve, initial=1.0))  # E(0), E(1), ...
-        self._times = state.times
-        self._verify, self._fill, self._company = state.verify, state.times.fill, company
-        self._rows, self._tokens, self._full = company.rows, company.tokens, company.full
-        # Where one of them is there now and then only, its steps are weighed by `tokens`.
-        self._crowd = max(company.rows, 1.0)
-        self._apart = company.rows < 1.0
-        self._before = state.verify(self._crowd) if company.mates else 0.0
-
-    def away(self, depth: int) -> float:
-        """What a round takes beside its step, microseconds: C(K) - v."""
-        think = self._times.think_us(depth)
-        return think + self._company.wait_us(think)
-
-    def step(self, nodes: int) -> float:
-        """v with so many drafted nodes, microseconds."""
-        return self._verify(self._rows + 1.0 + nodes * self._fill)
-
-    def drafting(self, away: float, nodes: int, tokens: float) -> float:
-        """G(K) in tokens a microsecond; `tokens` is E(K)."""
-        rows = 1.0 + nodes * self._fill
-        step = self._verify(self._rows + rows)
-        if self._full:
-            return (tokens + self._tokens) / step
-        if self._before:
-            tokens -= self._lost(rows, step)
-        return tokens / (away + step)
-
-    def free_run(self) -> float:
-        """G(0), above 0."""
-        step = self.step(0)
-        if self._full:
-            return (1.0 + self._tokens) / step
-        lost = self._lost(1.0, step) if self._before else 0.0
-        return max(1.0 - lost, 1e-3) / (self._times.gap_us + step)
-
-    def _lost(self, rows: float, step: float) -> float:
-        """Tokens that the others lose where a step of theirs has these rows more."""
-        if self._apart:
-            step = self._verify(self._crowd + rows)
-        return self._tokens * (step / self._before - 1.0) if step > self._before else 0.0
-
-
-def _best_depth(value: _Value, least: int, most: int) -> tuple[int, float]:
+def _best_depth(value: Value, least: int, most: int) -> tuple[int, float]:
     found, best = least, float("-inf")
     for depth in depths(least, most):
         gain = value.drafting(value.away(depth), depth, value.emitted[depth])
@@ -163,7 +124,7 @@ def _best_depth(value: _Value, least: int, most: int) -> tuple[int, float]:
 
 
 def _best_nodes(
-    value: _Value, state: State, depth: int, best: float, limit: int
+    value: Value, state: State, depth: int, best: float, limit: int
 ) -> tuple[int, float]:
     """Siblings beside a chain of `depth`, one a level from the top down, while G rises."""
     b, curve, away = state.sibling, state.curve, value.away(depth)
@@ -183,10 +144,20 @@ def _best_nodes(
     return nodes, best
 
 
+def _demanding(choice: Choice, value: Value, state: State, gain: float) -> Choice:
+    """The choice with the chances at which a node, and a level, leave G as it is."""
+    away, drafted = value.away(choice.depth), choice.nodes * state.times.fill
+    now = value.tokens_for(gain, away, drafted)
+    node = value.tokens_for(gain, away, drafted + 1.0) - now
+    slower = away + (state.times.draft_step_us or 0.0)
+    level = value.tokens_for(gain, slower, drafted + LEVEL_NODES) - now
+    return replace(choice, least_node=node, least_level=level / GOES_ON)
+
+
 def _why(state: State, least: int, most: int) -> Reason:
     """Whether load or acceptance is what makes K=0 best."""
     if state.company.mates:
-        idle, before = _Value(state, ALONE), 0.0
+        idle, before = Value(state, ALONE), 0.0
         free = idle.free_run()
         for depth in depths(least, most):
             gain = idle.drafting(idle.away(depth), depth, idle.emitted[depth])

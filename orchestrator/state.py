@@ -61,10 +61,12 @@ class State:
 
 @dataclass(frozen=True)
 class Choice:
-    """Depth and drafted nodes of the next round (0, 0: a free run), why, and the best depth's G
-    over that of K=0."""
+    """Depth and drafted nodes of the next round (0, 0: a free run), why, the best depth's G over
+    that of K=0, and what nodes and levels of a tree have to promise, see `Budget`."""
 
     depth: int
     nodes: int
     reason: Reason
     gain: float = 1.0
+    least_node: float = 0.0
+    least_level: float = 0.0

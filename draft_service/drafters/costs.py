@@ -7,16 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from draft_service.drafters.track import Mean
+from outrider.core.promises import GOES_ON, LEVEL_NODES
 from outrider.core.round import Budget, Proposal
 
 _DECAY = 0.95
-
-_GOES_ON = 0.6
-"""How often a level catches the target's token where the path to it was kept, about: chances are
-those of paths, and a level is paid for by what it adds to them."""
-
-_LEVEL_ROWS = 2
-"""Rows that a level adds to a tree, about."""
 
 
 class Costs:
@@ -58,11 +52,15 @@ class Costs:
 
 
 def demanding(budget: Budget, rate: float, row: float, level: float) -> Budget:
-    """The budget, with what a node and a level must promise to be worth their cost.
+    """The budget, with what a node and a level must promise at least to be worth their cost.
 
     Args:
         rate: tokens in the time of a pass without drafts that drafting comes to.
         row, level: cost of a node and of a level, in passes without drafts.
     """
-    least_level = rate * (level + _LEVEL_ROWS * row) / _GOES_ON
-    return replace(budget, least_node=rate * row, least_level=least_level)
+    least_level = rate * (level + LEVEL_NODES * row) / GOES_ON
+    return replace(
+        budget,
+        least_node=max(budget.least_node, rate * row),
+        least_level=max(budget.least_level, least_level),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 
 import numpy as np
 
@@ -31,6 +32,8 @@ def budget_to_proto(budget: Budget) -> draft_pb2.Budget:
         m=budget.m,
         time_left_ms=max(0, int(budget.time_left_s * 1000)),
         p_min=budget.p_min,
+        least_node=budget.least_node,
+        least_level=budget.least_level,
     )
 
 
@@ -46,8 +49,16 @@ def budget_from_proto(
     check_range("budget.nodes", message.nodes, 0, max_nodes)
     check_range("budget.m", message.m, 1, max_m)
     check_range("budget.p_min", message.p_min, 0, 1)
+    check_range("budget.least_node", message.least_node, 0, inf)
+    check_range("budget.least_level", message.least_level, 0, inf)
     return Budget(
-        message.depth, message.nodes, message.m, message.time_left_ms / 1000, message.p_min
+        message.depth,
+        message.nodes,
+        message.m,
+        message.time_left_ms / 1000,
+        message.p_min,
+        message.least_node,
+        message.least_level,
     )
 
 

@@ -59,6 +59,16 @@ BAD_REQUESTS = {
     "nodes": (request(2, 4, nodes=65), INVALID, "budget.nodes: 65, limit 0 to 64"),
     "m": (request(2, 4, m=257), INVALID, "budget.m: 257, limit 1 to 256"),
     "NaN p_min": (request(2, 4, p_min=math.nan), INVALID, "budget.p_min: nan, limit 0 to 1"),
+    "least_node": (
+        request(2, 4, least_node=-1.0),
+        INVALID,
+        "budget.least_node: -1.0, limit 0 to inf",
+    ),
+    "NaN least_level": (
+        request(2, 4, least_level=math.nan),
+        INVALID,
+        "budget.least_level: nan, limit 0 to inf",
+    ),
     "same round": (request(1, 4), STALE, "request.round: 1, limit above 1"),
     "base_len too small": (request(2, 4, [5]), STALE, "request.base_len: 4, limit 5"),
     "over the context": (request(2, 65, [5] * 61), INVALID, "request.base_len: 65, limit 1 to 64"),

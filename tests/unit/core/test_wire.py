@@ -150,14 +150,15 @@ def test_commit_survives_the_wire(accepted: list[int], emitted: int) -> None:
     st.integers(0, 64),
     st.integers(1, 32),
     st.integers(0, 10**6),
-    st.floats(0, 1, **WIDTH32),
+    st.tuples(st.floats(0, 1, **WIDTH32), *[st.floats(0, 9, **WIDTH32)] * 2),
 )
 def test_budget_survives_the_wire(
-    depth: int, nodes: int, m: int, time_left_ms: int, p_min: float
+    depth: int, nodes: int, m: int, time_left_ms: int, least: tuple[float, float, float]
 ) -> None:
-    budget = Budget(depth, nodes, m, time_left_ms / 1000, p_min)
+    budget = Budget(depth, nodes, m, time_left_ms / 1000, *least)
     back = wire_rounds.budget_from_proto(wire_rounds.budget_to_proto(budget), 8, 64, 32)
-    assert (back.depth, back.nodes, back.m, back.p_min) == (depth, nodes, m, p_min)
+    assert (back.depth, back.nodes, back.m) == (depth, nodes, m)
+    assert (back.p_min, back.least_node, back.least_level) == least
     assert back.time_left_s == pytest.approx(budget.time_left_s, abs=0.0011)
 
 

@@ -12,6 +12,8 @@ from orchestrator.controller import HORIZON, choose
 from orchestrator.costs import Line, Mean, VerifyCost
 from orchestrator.state import Bounds, Reason, State
 from orchestrator.survival import Counts, Survival, survival
+from orchestrator.value import Value
+from outrider.core.promises import GOES_ON, LEVEL_NODES
 
 FAR = 1000
 CURVE = [0.8**depth for depth in range(1, 17)]
@@ -107,6 +109,30 @@ def test_siblings_are_added_where_they_catch_and_rows_are_cheap() -> None:
 
     choice = choose(state(sibling=0.5, verify=dear, times=Times(0.0, 1.0)), wide, FAR)
     assert choice.nodes <= 4
+
+
+def test_a_trees_nodes_and_levels_must_promise_what_they_cost() -> None:
+    """Alone a row of 100 us and a step of 500 us cost what G makes meanwhile, others' rows more."""
+
+    def sloped(rows: float) -> float:
+        return 10_000.0 + 100.0 * rows
+
+    wide, times = Bounds(0, 4, 16, 4), Times(0.0, 500.0)
+    tree = choose(state(sibling=0.5, verify=sloped, times=times), wide, FAR)
+    assert tree.nodes > tree.depth
+    value = Value(state(sibling=0.5, verify=sloped, times=times), ALONE)
+    tokens = value.tokens_for(1e-4, value.away(4), tree.nodes)
+    assert value.drafting(value.away(4), tree.nodes, tokens) == pytest.approx(1e-4)
+    # G is that of the tree, a little above the chain's
+    least = value.drafting(value.away(tree.depth), tree.depth, value.emitted[tree.depth])
+    assert 100.0 * least < tree.least_node < 1.2 * 100.0 * least
+    step = 500.0 + LEVEL_NODES * 100.0
+    assert tree.least_level == pytest.approx(tree.least_node * step / 100.0 / GOES_ON)
+    crowd = settle(4, 64, CURVE[:4], times, sloped)
+    company = choose(state(sibling=0.5, verify=sloped, times=times, company=crowd), wide, FAR)
+    assert company.least_node > tree.least_node
+    chain = choose(state(verify=sloped, times=times), ANY, FAR)
+    assert (chain.least_node, chain.least_level) == (0.0, 0.0)
 
 
 def test_a_run_is_left_only_for_a_gain_that_pays_for_the_change() -> None:
