@@ -81,3 +81,13 @@ def test_whole_trees_that_come_to_pay_are_found_out() -> None:
     for _ in range(3000):
         session.go_on([2, 3])
     assert all(choice.depth for choice in session.choices[-100:])
+
+
+def test_a_drafter_is_told_what_a_tree_must_promise() -> None:
+    session = Session(whole=False)
+    asked = [(session.go_on([2, 3]), session.choices[-1]) for _ in range(60)]
+    trees = [(b, c) for b, c in asked if b is not None and b.nodes > b.depth]
+    assert trees
+    for budget, choice in trees:
+        assert (budget.least_node, budget.least_level) == (choice.least_node, choice.least_level)
+        assert budget.least_level > 0.0
