@@ -23,8 +23,8 @@ from outrider.core.tree import TokenTree, TreeBuilder
 Place = TypeVar("Place")
 
 LEAST = 0.1
-"""A node that is kept less often costs the target more than it brings: each row of a pass costs a
-twentieth of the pass or more."""
+"""Where the budget names no chance below which a node is not worth its row: one that is kept less
+often costs the target more than it brings, for each row costs a twentieth of a pass or more."""
 
 RECENT = 0.3
 """Share of a context that goes to its most recent continuation."""
@@ -106,17 +106,15 @@ def guesses(
     return {token: (min(chance, 1.0), then) for token, (chance, then) in found.items()}
 
 
-def draft(
-    source: Source[Place], root: int, budget: Budget, scale: float = 1.0, least: float = LEAST
-) -> Draft:
+def draft(source: Source[Place], root: int, budget: Budget, scale: float = 1.0) -> Draft:
     """The best tree within the budget: the likeliest nodes first, children behind parents.
 
     A chain where the budget has no more nodes than depth. It ends where the path's probability
-    falls below `least`, or a node's own below the budget's p_min; all children are unsampled.
+    falls below what the budget asks of a node, or a node's own below the budget's p_min; all children are unsampled.
     """
     tree = TreeBuilder(root)
     paths = [1.0]
-    chain = budget.nodes <= budget.depth
+    chain, least = budget.nodes <= budget.depth, budget.least_node or LEAST
     waiting: list[tuple[float, int, int, int, int, Place]] = []
     pushed = 0
 

@@ -101,7 +101,7 @@ def test_a_draft_ends_where_a_node_is_not_worth_its_row() -> None:
     source = Written({"": [(1, {5: (1, 9)})], "5": [(1, {6: (1, 10)})]})
     assert LEAST > 0.25 * 0.25
     assert draft(source, 1, Budget(4, 4)).tree == TokenTree.chain(1, [5])
-    assert draft(source, 1, Budget(4, 4), least=0.0).tree == TokenTree.chain(1, [5, 6])
+    assert draft(source, 1, Budget(4, 4, least_node=0.05)).tree == TokenTree.chain(1, [5, 6])
 
 
 def test_a_draft_ends_where_a_node_falls_below_p_min() -> None:
