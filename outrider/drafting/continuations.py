@@ -110,7 +110,8 @@ def draft(source: Source[Place], root: int, budget: Budget, scale: float = 1.0) 
     """The best tree within the budget: the likeliest nodes first, children behind parents.
 
     A chain where the budget has no more nodes than depth. It ends where the path's probability
-    falls below what the budget asks of a node, or a node's own below the budget's p_min; all children are unsampled.
+    falls below what the budget asks of a node, or a node's own below the budget's p_min; all
+    children are unsampled.
     """
     tree = TreeBuilder(root)
     paths = [1.0]
