@@ -114,7 +114,8 @@ class MedusaDrafter(Drafter):
         skipped = position - 2 - last
         depth = min(budget.depth, budget.nodes, len(logits) - skipped)
         nodes = budget.nodes if budget.nodes > budget.depth else depth
-        tree = places(self._accuracies[skipped : skipped + depth], depth, nodes)
+        accuracies = self._accuracies[skipped : skipped + depth]
+        tree = places(accuracies, depth, nodes)
         levels = 1 + max((place.level for place in tree), default=-1)
         counts = [1 + max(p.rank for p in tree if p.level == level) for level in range(levels)]
         ranked: list[Ranked] = []
@@ -125,8 +126,14 @@ class MedusaDrafter(Drafter):
                 break
         builder = TreeBuilder(session.tokens[-1])
         made: dict[int, int] = {0: 0}
+        chances = [1.0]
         for index, place in enumerate(tree, 1):
             tokens = ranked[place.level].tokens if place.level < len(ranked) else []
-            if place.parent in made and place.rank < len(tokens):
+            if place.parent not in made or place.rank >= len(tokens):
+                continue
+            chance = chances[made[place.parent]] * accuracies[place.level][place.rank]
+            if chance >= budget.least_node:
                 made[index] = builder.add(made[place.parent], tokens[place.rank])
-        return Proposal(builder.build(), self.method)
+                chances.append(chance)
+        told = tuple(chances) if nodes > depth else ()
+        return Proposal(builder.build(), self.method, chances=told)

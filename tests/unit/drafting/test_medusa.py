@@ -100,6 +100,18 @@ def test_measured_accuracies_shape_the_tree() -> None:
     assert drafter.propose([(session, Budget(3, 4))])[0].tree.depths == (0, 1, 2, 3, 1)
 
 
+def test_a_tree_tells_its_chances_and_leaves_out_those_that_are_too_small() -> None:
+    drafter = _drafter(TorchMedusa(HEADS_MODULE))
+    drafter._accuracies = ((0.9, 0.1), (0.8, 0.1), (0.5, 0.1))
+    session = _session(drafter, 7, range(6))
+    whole = drafter.propose([(session, Budget(3, 4))])[0]
+    assert whole.chances == pytest.approx((1.0, 0.9, 0.72, 0.36, 0.1))
+    few = drafter.propose([(session, Budget(3, 4, least_node=0.4))])[0]
+    assert few.chances == pytest.approx((1.0, 0.9, 0.72))
+    assert few.tree.tokens == whole.tree.tokens[:3]
+    assert drafter.propose([(session, Budget(3, 3))])[0].chances == ()
+
+
 def test_an_older_state_serves_with_the_heads_that_reach_far_enough() -> None:
     drafter = _drafter(TorchMedusa(HEADS_MODULE))
     session = _session(drafter, 7, [4])
