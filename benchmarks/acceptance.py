@@ -38,7 +38,7 @@ from training.files import read_json
 NODES = 12
 CHAINS = {"ngram": 5}
 CHAIN = 4
-TREE_DEPTHS = {"eagle": (4, 5), "draft_model": (4, 5), "medusa": (4,), "auto": (4, 5)}
+TREE_DEPTHS = {"eagle": (5,), "draft_model": (5,), "medusa": (4,), "auto": (8,)}
 # Method -> limits of chains and of the best tree.
 LIMITS: dict[str, tuple[float, float | None]] = {
     "eagle": (1.75, 2.05),
