@@ -34,7 +34,7 @@ def merged(proposal: Proposal, other: Proposal | None, budget: Budget) -> Propos
     whole = builder.build()
     worth = (node for node in range(1, len(whole)) if 1.0 - wrong[node] >= budget.least_node)
     order = sorted(worth, key=lambda node: (wrong[node], whole.depths[node], node))
-    kept = sorted(order[: budget.nodes])
+    kept = order[: budget.nodes]  # the likeliest of siblings first, as controllers expect
     made = TreeBuilder(whole.tokens[0])
     place_of = {0: 0}
     for node in kept:

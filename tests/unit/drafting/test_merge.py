@@ -49,6 +49,7 @@ def test_no_other_nodes_of_both_are_likelier(seed: int, nodes: int) -> None:
     best = sorted((chance for path, chance in both.items() if path), reverse=True)[:nodes]
     assert sorted((c for path, c in found.items() if path), reverse=True) == pytest.approx(best)
     assert all(chance == pytest.approx(both[path]) for path, chance in found.items())
+    assert list(found.values()) == sorted(found.values(), reverse=True)  # siblings too
 
 
 def test_what_cannot_be_merged_stays() -> None:
