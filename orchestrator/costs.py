@@ -72,7 +72,8 @@ class VerifyCost:
     """v(rows): a target pass by the rows of its step.
 
     The start-up profile, times what live passes take of it: a factor for all rows, which follows
-    the machine's mood quickly, and one for passes of about these rows, which follows slowly.
+    the machine's mood quickly, and one for passes of about these rows, which believes the first of
+    them, since a profile is easily disturbed, and then follows slowly.
     Without a profile v is flat until passes tell otherwise.
 
     Args:
@@ -90,6 +91,7 @@ class VerifyCost:
         self._context = -1
         self._factor = 1.0
         self._local: dict[int, float] = {}
+        self._seen: dict[int, int] = {}
         self.passes = 0
         self.settle(0)
 
@@ -122,8 +124,12 @@ class VerifyCost:
             self._factor *= ratio
         else:
             ratio = min(4.0, max(0.25, ratio))  # one outlier does not turn the table over
-            self._factor *= ratio ** max(FAST / 2, 1.0 / (self.passes + 1))
-            self._local[bucket] = local * ratio ** (SLOW if self._tables else 2 * SLOW)
+            common = max(FAST / 2, 1.0 / (self.passes + 1))
+            self._factor *= ratio**common
+            own = (1.0 - common) / (1.0 + self._seen.get(bucket, 0))
+            slow = SLOW if self._tables else 2 * SLOW
+            self._local[bucket] = local * ratio ** max(own, slow)
+        self._seen[bucket] = self._seen.get(bucket, 0) + 1
         self.passes += 1
 
     def _base(self, rows: float) -> float:

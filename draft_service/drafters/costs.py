@@ -10,7 +10,10 @@ from draft_service.drafters.track import Mean
 from outrider.core.promises import GOES_ON, LEVEL_NODES
 from outrider.core.round import Budget, Proposal
 
-_DECAY = 0.95
+_DECAY = 0.9
+
+_FIRST_LEVELS = 2
+"""Levels of a tree, and with half of its nodes, before one was made: few, or none would ever be."""
 
 
 class Costs:
@@ -47,7 +50,7 @@ class Costs:
         """Nodes and seconds that a tree within a budget is expected to take."""
         nodes, seconds = self._tree_nodes[method].value, self._tree_s[method].value
         if nodes is None or seconds is None:
-            return budget.nodes, budget.depth * self.level_s(method)
+            return budget.nodes / 2, min(budget.depth, _FIRST_LEVELS) * self.level_s(method)
         return min(nodes, budget.nodes), seconds
 
 
