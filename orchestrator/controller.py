@@ -145,12 +145,13 @@ def _best_nodes(
 
 
 def _demanding(choice: Choice, value: Value, state: State, gain: float) -> Choice:
-    """The choice with the chances at which a node, and a level, leave G as it is."""
+    """The choice with the chances at which a node, and a level, leave G about as it is."""
     away, drafted = value.away(choice.depth), choice.nodes * state.times.fill
     now = value.tokens_for(gain, away, drafted)
-    node = value.tokens_for(gain, away, drafted + 1.0) - now
+    # Live passes are known by sizes, so that v climbs in steps: the mean slope says more.
+    node = max(0.0, now - value.tokens_for(gain, away, 0.0)) / drafted
     slower = away + (state.times.draft_step_us or 0.0)
-    level = value.tokens_for(gain, slower, drafted + LEVEL_NODES) - now
+    level = value.tokens_for(gain, slower, drafted) - now + LEVEL_NODES * node
     return replace(choice, least_node=node, least_level=level / GOES_ON)
 
 
