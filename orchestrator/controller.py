@@ -146,7 +146,7 @@ def _best_nodes(
 
 def _demanding(choice: Choice, value: Value, state: State, gain: float) -> Choice:
     """The choice with the chances at which a node, and a level, leave G about as it is."""
-    away, drafted = value.away(choice.depth), choice.nodes * state.times.fill
+    away, drafted = value.away(choice.depth), max(1.0, choice.nodes * state.times.fill)
     now = value.tokens_for(gain, away, drafted)
     # Live passes are known by sizes, so that v climbs in steps: the mean slope says more.
     node = max(0.0, now - value.tokens_for(gain, away, 0.0)) / drafted

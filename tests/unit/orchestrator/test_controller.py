@@ -135,6 +135,20 @@ def test_a_trees_nodes_and_levels_must_promise_what_they_cost() -> None:
     assert (chain.least_node, chain.least_level) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("fill", [0.0, 1e-9, 1.0])
+@pytest.mark.parametrize("falls_at", [2, 5, 9])
+def test_promises_are_never_negative_nor_undefined(fill: float, falls_at: int) -> None:
+    """Where drafts came back empty, and where measured passes say that more rows take less."""
+
+    def disturbed(rows: float) -> float:
+        return 30_000.0 if rows < falls_at else 15_000.0
+
+    known = state(sibling=0.9, verify=disturbed, times=Times(0.0, 1.0, fill=fill))
+    choice = choose(known, Bounds(0, 4, 16, 4), FAR)
+    assert choice.least_node >= 0.0
+    assert choice.least_level >= 0.0
+
+
 def test_a_run_is_left_only_for_a_gain_that_pays_for_the_change() -> None:
     dear = Times(0.0, 4_600.0)
     gain = choose(state(times=dear), ANY, FAR).gain
