@@ -29,29 +29,35 @@ def _number(value: float | None) -> str:
 
 
 def bench() -> str:
-    """Methods against plain decoding, greedy and at temperature 1."""
-    document, sampled = _load(RESULTS / "bench.json"), _load(RESULTS / "bench_sampled.json")
+    """Methods against plain decoding, greedy and, where it was measured, at temperature 1."""
+    document = _load(RESULTS / "bench.json")
     run, rows = document["run"], document["methods"]
-    drawn = {row["method"]: row for row in sampled["methods"]}
-    lines = [
+    documents, drawn = [document], {}
+    header = (
         "| method | K, nodes | speed-up over plain | least of the task groups | tokens a pass "
-        "| same text | temperature 1: K, nodes | speed-up | tokens a pass |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+        "| same text |"
+    )
+    if (RESULTS / "bench_sampled.json").exists():
+        documents.append(_load(RESULTS / "bench_sampled.json"))
+        drawn = {row["method"]: row for row in documents[1]["methods"]}
+        header += " temperature 1: K, nodes | speed-up | tokens a pass |"
+    lines = [header, "|---" * (header.count("|") - 1) + "|"]
     for row in rows:
         name = row["method"]
         same = {True: "yes", False: "NO", None: "-"}[row["identical_to_plain"]]
         least = min(group["speedup"] for group in row["categories"].values())
-        other = drawn[name]
-        lines.append(
+        line = (
             f"| `{name}` | {_shape(run, name)} | {_number(row['speedup'])} | {_number(least)} "
-            f"| {_number(row['acceptance_length'])} | {same} | {_shape(sampled['run'], name)} "
-            f"| {_number(other['speedup'])} | {_number(other['acceptance_length'])} |"
+            f"| {_number(row['acceptance_length'])} | {same} |"
         )
-    machine, commits = (
-        run["machine"],
-        sorted({r["run"]["commit"][:10] for r in (document, sampled)}),
-    )
+        if name in drawn:
+            shape, other = _shape(documents[1]["run"], name), drawn[name]
+            line += (
+                f" {shape} | {_number(other['speedup'])} | {_number(other['acceptance_length'])} |"
+            )
+        lines.append(line)
+    machine = run["machine"]
+    commits = sorted({each["run"]["commit"][:10] for each in documents})
     lines.append("")
     lines.append(
         f"{run['model']}, {run['dtype']}, {rows[0]['prompts']} prompts, one stream; "
