@@ -112,10 +112,10 @@ class Reference:
 
 
 def speculative(method: str, k: int) -> dict[str, Any]:
-    """A fixed K; 0 is plain."""
+    """Chains of a fixed K; 0 is plain."""
     if k == 0:
         return {"n_max": 0}
-    return {"method": method, "n_max": k, "n_min": k}
+    return {"method": method, "n_max": k, "n_min": k, "nodes_max": k}
 
 
 def run(

@@ -62,7 +62,9 @@ async def test_noisy_tree_takes_second_siblings_and_changes_nothing(stack: Stack
         tree = await stack.generate(
             prompt, 64, ignore_eos=True, speculative=fixed(4, "noisy", nodes_max=12)
         )
-        chain = await stack.generate(prompt, 64, ignore_eos=True, speculative=fixed(4, "noisy"))
+        chain = await stack.generate(
+            prompt, 64, ignore_eos=True, speculative=fixed(4, "noisy", nodes_max=4)
+        )
         assert tuple(tree.token_ids) == tuple(chain.token_ids) == greedy(prompt, 64)
         assert first_kept(tree.speculation) > first_kept(chain.speculation)
 
@@ -205,7 +207,9 @@ async def test_eos_inside_an_accepted_path_ends_the_tokens_with_it_and_the_text_
 
 async def test_kinds_and_report_tell_the_same_story() -> None:
     async with deployment(drafters=lambda: [draft_model("noisy", 0.004)]) as stack:
-        result = await stack.generate("12+3=", 64, ignore_eos=True, speculative=fixed(4))
+        result = await stack.generate(
+            "12+3=", 64, ignore_eos=True, speculative=fixed(4, nodes_max=4)
+        )
         report = result.speculation
         assert (
             result.kinds.count("accepted") == report.accepted == sum(report.accepted_per_position)
@@ -233,5 +237,5 @@ async def test_trees_that_may_differ_in_bits_are_said_to(stack: Stack) -> None:
     result = await stack.generate("Once", 32, speculative=tree)
     assert not result.exact
     assert not result.speculation.tree_exact
-    chain = await stack.generate("Once", 32, speculative=fixed(4, "noisy", tree_exact=False))
-    assert chain.exact
+    chain = fixed(4, "noisy", nodes_max=4, tree_exact=False)
+    assert (await stack.generate("Once", 32, speculative=chain)).exact
