@@ -29,7 +29,7 @@ class Setting:
     nodes: int | None = None
 
 
-SHAPES = ((2, 2), (4, 4), (8, 8), (4, 8), (4, 12))
+SHAPES = ((2, 2), (4, 4), (8, 8), (4, 8), (4, 12), (8, 12))
 """Depths and nodes that a method is tried with."""
 
 
