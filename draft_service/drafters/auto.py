@@ -148,7 +148,7 @@ class AutoDrafter(Drafter):
         budgets: list[Budget] = []
         proposals: list[Proposal | None] = []
         for place, (session, budget) in enumerate(batch):
-            match = max(matches[place], key=lambda found: found.score, default=None)
+            match = matches[place]
             choice = self._choose(session, budget)
             taken = match is not None and (choice is None or self._worth(match) >= choice.rate)
             proposals.append(match if taken or choice is None else None)
@@ -158,8 +158,7 @@ class AutoDrafter(Drafter):
         for method, places in chosen.items():
             asked = [(batch[p][0].state.sessions[method], budgets[p]) for p in places]
             for place, proposal in zip(places, self._timed(method, asked), strict=True):
-                match = max(matches[place], key=lambda found: found.score, default=None)
-                proposals[place] = merged(proposal, match, budgets[place])
+                proposals[place] = merged(proposal, matches[place], budgets[place])
         answers = []
         for (session, _), budget, made in zip(batch, budgets, proposals, strict=True):
             answer = made or self._empty(session)
@@ -176,15 +175,15 @@ class AutoDrafter(Drafter):
                 closing.callback(self.drafters[method].close, inner)
         session.state = None
 
-    def _matches(self, batch: Sequence[tuple[DraftSession, Budget]]) -> list[list[Proposal]]:
-        """For each session what the drafters found that score their own proposals."""
+    def _matches(self, batch: Sequence[tuple[DraftSession, Budget]]) -> list[Proposal | None]:
+        """For each session the best that drafters found which score their own proposals."""
         found: list[list[Proposal]] = [[] for _ in batch]
         for method, drafter in self.drafters.items():
             if drafter.scores:
                 asked = [(session.state.sessions[method], budget) for session, budget in batch]
                 for matches, proposal in zip(found, self._timed(method, asked), strict=True):
                     matches.append(proposal)
-        return found
+        return [max(each, key=lambda match: match.score, default=None) for each in found]
 
     def _timed(
         self, method: str, asked: Sequence[tuple[DraftSession, Budget]]
