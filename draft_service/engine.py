@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from draft_service import jobs
+from draft_service.jobs import Turn
 from draft_service.session import DrafterFailed, EngineStopped, Request, Session
 from outrider.core.round import SamplingParams
 from outrider.core.sampling import prepare
@@ -48,7 +48,7 @@ class Limits:
 class DraftEngine:
     """Sessions of several drafters, worked by one task on the event loop and one thread behind it.
 
-    A step applies waiting requests, drafts for all sessions that wait, one batch a drafter, then
+    A step applies waiting requests and drafts for all sessions that wait, one batch a drafter, then
     prefills one slice of one session. An exception of a drafter fails only the session that it was
     working for.
     """
@@ -145,59 +145,38 @@ class DraftEngine:
 
     async def _step(self) -> bool:
         """Whether there was anything to do."""
-        applied = await self._apply()
-        drafted = await self._draft_waiting()
+        served = await self._serve()
         prefilled = await self._prefill_slice()
-        return applied or drafted or prefilled
+        return served or prefilled
 
-    async def _apply(self) -> bool:
-        """Applies the tokens of all waiting requests."""
-        opened = [session for session in self._sessions if session.drafting and not session.closed]
-        taken = [(session, requests) for session in opened if (requests := session.take())]
-        applied = [self._submit(jobs.observe, session, requests) for session, requests in taken]
-        if applied:
-            await asyncio.wait(applied)
-        for (session, requests), job in zip(taken, applied, strict=True):
-            if error := job.exception():
-                self._fail(session, error)
-            elif session.prefilled and _rows(requests) > self.limits.prefill_rows:
+    async def _serve(self) -> bool:
+        """Applies all waiting requests and drafts for the sessions that wait, drafter by
+        drafter."""
+        turns: dict[Drafter, list[Turn]] = {}
+        for session in self._sessions:
+            if session.drafting is None or session.closed:
+                continue
+            requests = session.take()
+            if session.prefilled and _rows(requests) > self.limits.prefill_rows:
                 session.prefilled = False
                 self._prefilling.append(session)
-        return bool(applied)
+            due = session.newest if session.prefilled and not session.behind else None
+            if requests or due is not None:
+                turns.setdefault(session.drafter, []).append(Turn(session, requests, due))
+        for drafter, each in turns.items():
+            await self._turn(drafter, [turn for turn in each if not turn.session.closed])
+        return bool(turns)
 
-    async def _draft_waiting(self) -> bool:
-        waiting: dict[Drafter, list[Session]] = {}
-        for session in self._sessions:
-            ready = session.prefilled and not session.closed and not session.behind
-            if ready and session.newest is not None:
-                waiting.setdefault(session.drafter, []).append(session)
-        for drafter, sessions in waiting.items():
-            await self._draft(drafter, sessions)
-        return bool(waiting)
-
-    async def _draft(self, drafter: Drafter, sessions: Sequence[Session]) -> None:
-        """One batch.
-
-        Where it fails, each of its sessions alone, so that only the culprit is lost.
-        """
-        now = time.perf_counter()
-        batch = [(s, s.newest) for s in sessions if s.newest is not None and not s.closed]
-        if not batch:
-            return
-        pairs = [(session.drafting, request.budget_at(now)) for session, request in batch]
-        job = self._submit(jobs.propose, drafter, pairs)
+    async def _turn(self, drafter: Drafter, turns: Sequence[Turn]) -> None:
+        job = self._submit(jobs.serve, drafter, turns)
         await asyncio.wait([job])
-        error = job.exception()
-        if error is None:
-            draft_us = _microseconds(time.perf_counter() - now)
-            for (session, request), proposal in zip(batch, job.result(), strict=True):
-                queue_us = _microseconds(now - request.arrived)
-                session.answer(replace(proposal, draft_us=draft_us, queue_us=queue_us))
-        elif len(batch) == 1:
-            self._fail(batch[0][0], error)
-        else:
-            for session, _ in batch:
-                await self._draft(drafter, [session])
+        failed = job.exception()
+        outcomes = [failed] * len(turns) if failed is not None else job.result()
+        for turn, outcome in zip(turns, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                self._fail(turn.session, outcome)
+            elif outcome is not None:
+                turn.session.answer(outcome)
 
     async def _prefill_slice(self) -> bool:
         if not self._prefilling:
@@ -222,10 +201,6 @@ class DraftEngine:
     def _fail(self, session: Session, error: BaseException) -> None:
         logger.error("drafter %s failed", session.drafter.method, exc_info=error)
         session.fail(DrafterFailed(f"drafter {session.drafter.method} failed"))
-
-
-def _microseconds(seconds: float) -> int:
-    return max(0, round(seconds * 1e6))
 
 
 def _rows(requests: Sequence[Request]) -> int:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from draft_service.session import Request, Session
 from outrider.core.round import Budget, Proposal, SamplingParams
-from outrider.drafting.base import Drafter, DraftSession
+from outrider.drafting.base import Drafter
 
 
 def warm_up(drafter: Drafter) -> list[Proposal]:
@@ -18,16 +20,67 @@ def warm_up(drafter: Drafter) -> list[Proposal]:
     return proposals
 
 
-def propose(drafter: Drafter, batch: Sequence[tuple[DraftSession, Budget]]) -> list[Proposal]:
+@dataclass(frozen=True)
+class Turn:
+    """What a session gets done at once: requests to apply, and the one to draft for, if any."""
+
+    session: Session
+    requests: Sequence[Request]
+    newest: Request | None
+
+
+def serve(drafter: Drafter, turns: Sequence[Turn]) -> list[Proposal | Exception | None]:
+    """Applies the requests of a drafter's sessions, then drafts one batch for those that are due.
+
+    One job for both, as each costs a change of threads. An exception is its session's alone; where
+    a batch raises, each of its sessions is drafted for alone, so that only the culprit is lost.
+    """
+    found: list[Proposal | Exception | None] = [None] * len(turns)
+    for index, turn in enumerate(turns):
+        try:
+            observe(turn.session, turn.requests)
+        except Exception as error:  # noqa: BLE001 - it is its session's
+            found[index] = error
+    due = [i for i, turn in enumerate(turns) if turn.newest is not None and found[i] is None]
+    for index, outcome in zip(due, _drafted(drafter, [turns[i] for i in due]), strict=True):
+        found[index] = outcome
+    return found
+
+
+def _drafted(drafter: Drafter, turns: Sequence[Turn]) -> list[Proposal | Exception]:
+    if not turns:
+        return []
+    started = time.perf_counter()
+    try:
+        proposals = _propose(drafter, turns, started)
+    except Exception as error:  # noqa: BLE001 - it is one session's
+        if len(turns) == 1:
+            return [error]
+        return [outcome for turn in turns for outcome in _drafted(drafter, [turn])]
+    draft_us = _microseconds(time.perf_counter() - started)
+    return [
+        replace(proposal, draft_us=draft_us, queue_us=_microseconds(started - request.arrived))
+        for proposal, request in zip(proposals, _newest(turns), strict=True)
+    ]
+
+
+def _propose(drafter: Drafter, turns: Sequence[Turn], now: float) -> list[Proposal]:
     """Proposals of one batch, in its order.
 
     Raises:
         RuntimeError: the drafter gave more or fewer of them.
     """
+    budgets = [request.budget_at(now) for request in _newest(turns)]
+    drafting = [turn.session.drafting for turn in turns]
+    batch = [(d, budget) for d, budget in zip(drafting, budgets, strict=True) if d is not None]
     proposals = drafter.propose(batch)
-    if len(proposals) != len(batch):
-        raise RuntimeError(f"{len(proposals)} proposals for {len(batch)} sessions")
+    if len(proposals) != len(turns):
+        raise RuntimeError(f"{len(proposals)} proposals for {len(turns)} sessions")
     return proposals
+
+
+def _newest(turns: Sequence[Turn]) -> list[Request]:
+    return [turn.newest for turn in turns if turn.newest is not None]
 
 
 def prefill(session: Session, rows: int) -> bool:
@@ -51,3 +104,7 @@ def close(session: Session) -> None:
     if session.drafting is not None:
         session.drafter.close(session.drafting)
         session.drafting = None
+
+
+def _microseconds(seconds: float) -> int:
+    return max(0, round(seconds * 1e6))

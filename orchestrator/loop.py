@@ -7,6 +7,7 @@ the drafter is not ready, or one token remains; it hands over between any two to
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -70,19 +71,38 @@ class Loop:
         empty = Proposal(TokenTree.root_only(self._tokens[-1]), "")
         yield self._settle(empty, await self._verifier.prefill())
         while not self._finished:
-            budget = self._budget()
-            if budget is None:
+            if (budget := self._budget()) is not None:
+                async with aclosing(self._rounds(budget)) as rounds:
+                    async for committed in rounds:
+                        yield committed
+            if not self._finished:
                 async with aclosing(self._free_run()) as run:
                     async for committed in run:
                         yield committed
-            else:
-                proposal = await self._propose(budget)
+
+    async def _rounds(self, budget: Budget | None) -> AsyncGenerator[Committed, None]:
+        """Rounds until K=0 is chosen or the text ends.
+
+        The next draft is asked for before a round's tokens are given out, so that it is made while
+        they become text and are sent.
+        """
+        drafting: asyncio.Task[Proposal] | None = None
+        try:
+            while budget is not None:
+                proposal = await (drafting or self._propose(budget))
                 committed = self._settle(proposal, await self._verify(proposal), budget)
                 accepted = committed.kinds.count(Kind.ACCEPTED)
                 self._report.add_round(
                     proposal.method, proposal.tree, accepted, len(committed.tokens)
                 )
+                budget = None if self._finished else self._budget()
+                if budget is not None:
+                    drafting = asyncio.create_task(self._propose(budget))
+                    await asyncio.sleep(0)  # it sends its request
                 yield committed
+        finally:
+            if drafting is not None:
+                drafting.cancel()
 
     @property
     def _finished(self) -> bool:

@@ -58,52 +58,36 @@ def rotate_and_write(
     [dim] or [0]; cos, sin [rows, dim / 2]; block, place [rows] say where a row is kept; queries
     [rows, query heads * dim] float32, scaled by dim^-1/2.
     """
-    dim = 2 * cos.shape[1]
-    factor = np.float32(1.0 / np.sqrt(dim))
-    for row in prange(qkv.shape[0]):
-        source, scale = qkv[row], scales[row]
-        for head in range(heads):
-            out = queries[row, head * dim : (head + 1) * dim]
-            head_row(
-                source,
-                head * dim,
-                dim,
-                scale,
-                bias,
-                query_norm,
-                eps,
-                cos[row],
-                sin[row],
-                factor,
-                out,
-            )
-        kept = pool[block[row]]
-        values = np.empty(dim, np.float32)
-        for head in range(kv_heads):
-            start = (heads + head) * dim
-            head_row(
-                source,
-                start,
-                dim,
-                scale,
-                bias,
-                key_norm,
-                eps,
-                cos[row],
-                sin[row],
-                np.float32(1.0),
-                values,
-            )
-            one = np.empty(dim, pool.dtype)
-            store_row(values, one)
-            base = first + head * dim * BLOCK + place[row]
-            for i in range(dim):
-                kept[base + i * BLOCK] = one[i]
-            start = (heads + kv_heads + head) * dim
-            for i in range(dim):
-                values[i] = np.float32(source[start + i] * scale)
-            if bias.shape[0] > 0:
+    dim, rows, groups = 2 * cos.shape[1], qkv.shape[0], heads // kv_heads
+    factor, one = np.float32(1.0 / np.sqrt(dim)), np.float32(1.0)
+    # A thread takes a head of all rows: the keys of rows that follow one another share cache lines.
+    for task in prange(kv_heads * (2 + groups)):
+        kv_head, part = task // (2 + groups), task % (2 + groups)
+        if part == 0:
+            start, base = (heads + kv_head) * dim, first + kv_head * dim * BLOCK
+            key, stored = np.empty(dim, np.float32), np.empty(dim, pool.dtype)
+            for row in range(rows):
+                source, scale, c, s = qkv[row], scales[row], cos[row], sin[row]
+                head_row(source, start, dim, scale, bias, key_norm, eps, c, s, one, key)
+                store_row(key, stored)
+                kept = pool[block[row]]
                 for i in range(dim):
-                    values[i] += bias[start + i]
-            base = first + kv_heads * dim * BLOCK + (head * BLOCK + place[row]) * dim
-            store_row(values, kept[base : base + dim])
+                    kept[base + i * BLOCK + place[row]] = stored[i]
+        elif part == 1:
+            start = (heads + kv_heads + kv_head) * dim
+            base = first + (kv_heads + kv_head) * dim * BLOCK
+            value = np.empty(dim, np.float32)
+            for row in range(rows):
+                for i in range(dim):
+                    value[i] = np.float32(qkv[row, start + i] * scales[row])
+                if bias.shape[0] > 0:
+                    for i in range(dim):
+                        value[i] += bias[start + i]
+                to = base + place[row] * dim
+                store_row(value, pool[block[row], to : to + dim])
+        else:
+            start = (kv_head * groups + part - 2) * dim
+            for row in range(rows):
+                source, scale, c, s = qkv[row], scales[row], cos[row], sin[row]
+                out = queries[row, start : start + dim]
+                head_row(source, start, dim, scale, bias, query_norm, eps, c, s, factor, out)
