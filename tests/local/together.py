@@ -26,7 +26,10 @@ class Together(Generic[Item, Answer]):
         return await future
 
     def _answer(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        asked, self._waiting = self._waiting, []
+        waiting = [(item, future) for item, future in asked if not future.cancelled()]
+        if not waiting:
+            return
         try:
             answers = self._run([item for item, _ in waiting])
         except Exception as error:  # noqa: BLE001 - it belongs to the callers
