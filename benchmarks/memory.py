@@ -46,3 +46,9 @@ def growth(samples: Sequence[Sample], name: str) -> tuple[float, float]:
         raise ValueError(f"samples: none of {name} warm or at the end; ask for more requests")
     before = statistics.median(warm)
     return before, (statistics.median(end) / before - 1) * 100
+
+
+def thinned(samples: Sequence[Sample], most: int) -> list[Sample]:
+    """At most `most` of the samples, evenly, the first and the last among them."""
+    count = min(most, len(samples))
+    return [samples[i * (len(samples) - 1) // max(1, count - 1)] for i in range(count)]

@@ -164,7 +164,8 @@ class DraftEngine:
             if requests or due is not None:
                 turns.setdefault(session.drafter, []).append(Turn(session, requests, due))
         for drafter, each in turns.items():
-            await self._turn(drafter, [turn for turn in each if not turn.session.closed])
+            if opened := [turn for turn in each if not turn.session.closed]:
+                await self._turn(drafter, opened)
         return bool(turns)
 
     async def _turn(self, drafter: Drafter, turns: Sequence[Turn]) -> None:

@@ -8,7 +8,10 @@ from dataclasses import dataclass, replace
 
 from draft_service.session import Request, Session
 from outrider.core.round import Budget, Proposal, SamplingParams
-from outrider.drafting.base import Drafter
+from outrider.drafting.base import Drafter, DraftSession
+
+Due = tuple[DraftSession, Request]
+"""What is drafted for, and the request that asks for it."""
 
 
 def warm_up(drafter: Drafter) -> list[Proposal]:
@@ -36,51 +39,47 @@ def serve(drafter: Drafter, turns: Sequence[Turn]) -> list[Proposal | Exception 
     a batch raises, each of its sessions is drafted for alone, so that only the culprit is lost.
     """
     found: list[Proposal | Exception | None] = [None] * len(turns)
+    due: dict[int, Due] = {}
     for index, turn in enumerate(turns):
         try:
             observe(turn.session, turn.requests)
         except Exception as error:  # noqa: BLE001 - it is its session's
             found[index] = error
-    due = [i for i, turn in enumerate(turns) if turn.newest is not None and found[i] is None]
-    for index, outcome in zip(due, _drafted(drafter, [turns[i] for i in due]), strict=True):
+        else:
+            if turn.newest is not None and turn.session.drafting is not None:
+                due[index] = turn.session.drafting, turn.newest
+    for index, outcome in zip(due, _drafted(drafter, [*due.values()]), strict=True):
         found[index] = outcome
     return found
 
 
-def _drafted(drafter: Drafter, turns: Sequence[Turn]) -> list[Proposal | Exception]:
-    if not turns:
+def _drafted(drafter: Drafter, due: Sequence[Due]) -> list[Proposal | Exception]:
+    if not due:
         return []
-    started = time.perf_counter()
+    now = time.perf_counter()
     try:
-        proposals = _propose(drafter, turns, started)
+        proposals = propose(drafter, [(session, asked.budget_at(now)) for session, asked in due])
     except Exception as error:  # noqa: BLE001 - it is one session's
-        if len(turns) == 1:
+        if len(due) == 1:
             return [error]
-        return [outcome for turn in turns for outcome in _drafted(drafter, [turn])]
-    draft_us = _microseconds(time.perf_counter() - started)
+        return [outcome for each in due for outcome in _drafted(drafter, [each])]
+    draft_us = _microseconds(time.perf_counter() - now)
     return [
-        replace(proposal, draft_us=draft_us, queue_us=_microseconds(started - request.arrived))
-        for proposal, request in zip(proposals, _newest(turns), strict=True)
+        replace(proposal, draft_us=draft_us, queue_us=_microseconds(now - asked.arrived))
+        for proposal, (_, asked) in zip(proposals, due, strict=True)
     ]
 
 
-def _propose(drafter: Drafter, turns: Sequence[Turn], now: float) -> list[Proposal]:
+def propose(drafter: Drafter, batch: Sequence[tuple[DraftSession, Budget]]) -> list[Proposal]:
     """Proposals of one batch, in its order.
 
     Raises:
         RuntimeError: the drafter gave more or fewer of them.
     """
-    budgets = [request.budget_at(now) for request in _newest(turns)]
-    drafting = [turn.session.drafting for turn in turns]
-    batch = [(d, budget) for d, budget in zip(drafting, budgets, strict=True) if d is not None]
     proposals = drafter.propose(batch)
-    if len(proposals) != len(turns):
-        raise RuntimeError(f"{len(proposals)} proposals for {len(turns)} sessions")
+    if len(proposals) != len(batch):
+        raise RuntimeError(f"{len(proposals)} proposals for {len(batch)} sessions")
     return proposals
-
-
-def _newest(turns: Sequence[Turn]) -> list[Request]:
-    return [turn.newest for turn in turns if turn.newest is not None]
 
 
 def prefill(session: Session, rows: int) -> bool:

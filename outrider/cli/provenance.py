@@ -16,6 +16,7 @@ from typing import Any
 
 PACKAGES = ("outrider", "torch", "transformers", "numba", "numpy", "grpcio", "protobuf")
 SECRETS = re.compile(r"(?<=^--token=).*|(?<=://)[^/@\s]*(?=@)")
+FOLDERS = re.compile(r"(^|=)/.*/")  # absolute: they tell of one machine
 GIT_S = 10.0
 
 
@@ -30,11 +31,12 @@ def facts() -> dict[str, Any]:
 
 
 def command_line(argv: Sequence[str]) -> str:
-    """The command as it was typed, the token and passwords within URLs hidden."""
+    """The command as it was typed, the token, passwords within URLs and folders of absolute paths
+    hidden."""
     shown = [Path(argv[0]).name]
     for before, argument in pairwise(argv):
         hidden = "***" if before == "--token" else SECRETS.sub("***", argument)
-        shown.append(hidden)
+        shown.append(FOLDERS.sub(r"\1.../", hidden))
     return shlex.join(shown)
 
 

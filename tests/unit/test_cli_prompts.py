@@ -117,3 +117,12 @@ def test_a_command_line_is_stored_without_its_secrets() -> None:
         command_line(typed)
         == "outrider bench --token '***' '--token=***' --redis-url 'redis://***@h/0' 'x y'"
     )
+
+
+def test_a_command_line_is_stored_without_the_folders_of_one_machine() -> None:
+    typed = ["/a/bench.py", "--peer", "engine=/home/u/venv/bin/python", "--out", "/mnt/x/r.json"]
+    typed += ["--prompts", "benchmarks/data/p.jsonl", "--redis-url", "redis://h/0"]
+    assert command_line(typed) == (
+        "bench.py --peer engine=.../python --out .../r.json "
+        "--prompts benchmarks/data/p.jsonl --redis-url redis://h/0"
+    )

@@ -64,6 +64,16 @@ def test_memory_that_was_not_sampled_warm_is_no_result() -> None:
         memory.growth([Sample(0.0, {"target": 1.0}), Sample(1.0, {"target": 1.0})], "target")
 
 
+@pytest.mark.parametrize(("count", "most"), [(0, 4), (1, 4), (3, 4), (4, 4), (1000, 4), (9, 1)])
+def test_few_samples_stand_for_many(count: int, most: int) -> None:
+    samples = [Sample(index / 1000, {}) for index in range(count)]
+    kept = memory.thinned(samples, most)
+    assert len(kept) == min(count, most)
+    assert len({sample.share for sample in kept}) == len(kept)
+    if most > 1 and samples:
+        assert (kept[0], kept[-1]) == (samples[0], samples[-1])
+
+
 def test_this_process_has_resident_memory_and_an_ended_one_has_not() -> None:
     assert memory.resident_mib(os.getpid()) > 1
     with pytest.raises(ProcessLookupError, match="pid: 999999999"):
