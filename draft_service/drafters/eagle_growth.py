@@ -76,24 +76,25 @@ class Branches:
         self._budget = budget
         self._base = state.cache.length
         self._level = 0
-        self._outputs: dict[int, Tensor] = {}
+        self._g: Tensor | None = None
+        self._rows: dict[int, int] = {}
         self._slots: dict[int, int] = {}
 
     def grow(self, logits: Logits, g: Tensor) -> bool:
         """See `Draft`."""
         growth, position = self._growth, self._position + self._level
-        self._outputs.update(zip(growth.frontier, g, strict=True))
-        ranked = [self.state.rank(row, growth.branch, position, self._budget) for row in logits]
+        self._g, self._rows = g, {node: row for row, node in enumerate(growth.frontier)}
         self._level += 1
-        return bool(growth.grow(ranked))
+        return bool(growth.grow(self.state.rank(logits, growth.branch, position, self._budget)))
 
     def rows(self) -> Rows:
         """See `Draft`."""
+        assert self._g is not None
         growth, cache = self._growth, self.state.cache
         frontier = growth.frontier
         paths = [[self._slots[n] for n in growth.path(node)[:-1]] for node in frontier]
         self._slots.update({node: cache.length + row for row, node in enumerate(frontier)})
-        g = torch.stack([self._outputs[growth.parents[node]] for node in frontier])
+        g = torch.stack([self._g[self._rows[growth.parents[node]]] for node in frontier])
         tokens = [growth.tokens[node] for node in frontier]
         return Rows(cache, tokens, g, self._base, paths)
 

@@ -42,9 +42,11 @@ class Growth:
 
     def grow(self, ranked: Sequence[Ranked]) -> list[int]:
         """Adds the children of the frontier, in its order; returns the next one."""
-        first = len(self.tokens)
+        first, bar = len(self.tokens), self._bar()
         for node, children in zip(self.frontier, ranked, strict=True):
             for token, score in zip(children.tokens, children.scores, strict=True):
+                if self._scores[node] + score <= bar:  # as are those behind it
+                    break
                 self.tokens.append(token)
                 self.parents.append(node)
                 self._scores.append(self._scores[node] + score)
@@ -76,6 +78,11 @@ class Growth:
         tokens = [self.tokens[node] for node in kept]
         tree = TokenTree.from_drafted(self.tokens[0], tokens, parents)
         return Proposal(tree, method, chances=tuple(exp(self._scores[n]) for n in (0, *kept)))
+
+    def _bar(self) -> float:
+        """A deeper node that scores no more than this does not stay."""
+        count = self._budget.nodes
+        return sorted(self._scores[1:])[-count] if len(self.tokens) > count else -inf
 
     def _best(self) -> list[int]:
         drafted = (n for n in range(1, len(self.tokens)) if self._scores[n] >= self._least)

@@ -120,8 +120,8 @@ class MedusaDrafter(Drafter):
         counts = [1 + max(p.rank for p in tree if p.level == level) for level in range(levels)]
         ranked: list[Ranked] = []
         for level, count in enumerate(counts):
-            row = logits[skipped + level]
-            ranked.append(session.state.rank(row, min(count, RANKS), position + level, budget))
+            row = logits[skipped + level : skipped + level + 1]
+            ranked += session.state.rank(row, min(count, RANKS), position + level, budget)
             if ranked[-1] is NOTHING:
                 break
         builder = TreeBuilder(session.tokens[-1])

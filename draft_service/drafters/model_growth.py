@@ -131,12 +131,9 @@ class Paths:
         """See `Draft`."""
         if self._level == 0:
             self._state.rows.extend(self._missing)
-        rank, branch = self._state.rank, self._growth.branch
-        position = self._committed + self._level
+        growth, position = self._growth, self._committed + self._level
         self._level += 1
-        return bool(
-            self._growth.grow([rank(row, branch, position, self._budget) for row in logits])
-        )
+        return bool(growth.grow(self._state.rank(logits, growth.branch, position, self._budget)))
 
     def build(self, method: str) -> Proposal:
         """See `Draft`; the drafted rows go, since they lie in no text's order."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from draft_service.drafters.choose import noisy
-from outrider.core.likeliest import likeliest
+from outrider.core.likeliest import ranked
 from outrider.core.round import Budget, Ids, SamplingParams
 from outrider.core.sampling import Logits, warp
 
@@ -28,8 +28,8 @@ class Ranked:
 
 NOTHING = Ranked([], [])
 
-# (logits [V], number of tokens, tokens before them, budget) -> ranked
-Rank = Callable[[Logits, int, int, Budget], Ranked]
+# (logits [rows, V], number of tokens, tokens before them, budget) -> of each row, ranked
+Rank = Callable[[Logits, int, int, Budget], list[Ranked]]
 
 
 def ranking(sampling: SamplingParams, vocabulary: Ids | None = None) -> Rank:
@@ -38,30 +38,35 @@ def ranking(sampling: SamplingParams, vocabulary: Ids | None = None) -> Rank:
     Where q's maximum lies below the budget's p_min there is nothing to rank.
     """
 
-    def by_noise(logits: Logits, count: int, position: int, budget: Budget) -> Ranked:
-        q = warp(logits, sampling)
-        if q.peak < budget.p_min:
-            return NOTHING
-        ids, scores = noisy(q, position, sampling, vocabulary)
-        top = scores.max()
-        return _ranked(ids, scores - top - np.log(np.exp(scores - top).sum()), count)
+    def by_noise(logits: Logits, count: int, position: int, budget: Budget) -> list[Ranked]:
+        return [_noisy(row, count, position, budget, sampling, vocabulary) for row in logits]
 
-    def by_probability(logits: Logits, count: int, position: int, budget: Budget) -> Ranked:
-        likely = likeliest(logits, count)
-        peak = float(logits[likely[0]])
-        if not math.isfinite(peak):
-            raise ValueError(f"logits: the greatest is {peak}, limit finite")
-        total = float(np.exp(logits - peak).sum())
-        if 1.0 / total < budget.p_min:
-            return NOTHING
-        scores = logits[likely].astype(np.float64) - (peak + math.log(total))
-        ids = likely if vocabulary is None else vocabulary[likely]
-        return Ranked(ids.tolist(), np.minimum(scores, 0.0).tolist())
+    def by_probability(logits: Logits, count: int, position: int, budget: Budget) -> list[Ranked]:
+        places, scores = ranked(logits, count)
+        ids = places if vocabulary is None else vocabulary[places]
+        least = math.log(budget.p_min) if budget.p_min > 0.0 else -math.inf
+        return [
+            NOTHING if score[0] < least else Ranked(row, score)
+            for row, score in zip(ids.tolist(), scores.tolist(), strict=True)
+        ]
 
-    likeliest(np.zeros(1, np.float32), 1)  # compiled now, not in a proposal's time
+    ranked(np.zeros((1, 1), np.float32), 1)  # compiled now, not in a proposal's time
     return by_probability if sampling.greedy or sampling.seed is None else by_noise
 
 
-def _ranked(ids: Ids, scores: np.ndarray[tuple[int, ...], np.dtype[np.float64]], n: int) -> Ranked:
-    order = np.lexsort((ids, -scores))[:n]
+def _noisy(
+    logits: Logits,
+    count: int,
+    position: int,
+    budget: Budget,
+    sampling: SamplingParams,
+    vocabulary: Ids | None,
+) -> Ranked:
+    q = warp(logits, sampling)
+    if q.peak < budget.p_min:
+        return NOTHING
+    ids, scores = noisy(q, position, sampling, vocabulary)
+    top = scores.max()
+    scores = scores - top - np.log(np.exp(scores - top).sum())
+    order = np.lexsort((ids, -scores))[:count]
     return Ranked(ids[order].tolist(), np.minimum(scores[order], 0.0).tolist())

@@ -1,23 +1,45 @@
-"""The few greatest of many numbers, in order: what a drafter proposes first."""
+"""The few likeliest tokens of rows of logits, in order: what a drafter proposes first."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from outrider.core.compiled import kernel
+from outrider.core.compiled import kernel, parallel, prange
+from outrider.core.weights import total_weight
 
 Values = npt.NDArray[np.float32]
 Places = npt.NDArray[np.int64]
+Scores = npt.NDArray[np.float64]
 LANES = 16
 BLOCK = 8 * LANES
 
 
-def likeliest(values: Values, count: int) -> Places:
-    """Places of the `count` greatest of values [n], at most n, best first; of equals the first."""
-    places = np.empty(min(count, values.size), np.int64)
-    _find(np.ascontiguousarray(values), places)
-    return places
+def ranked(logits: Values, count: int) -> tuple[Places, Scores]:
+    """Of each row of logits [rows, n] the places and log probabilities [rows, `count`], at most n,
+    of the likeliest, best first; of equals the first.
+
+    Raises:
+        ValueError: a row's logits give no law.
+    """
+    places = np.empty((len(logits), min(count, logits.shape[1])), np.int64)
+    scores = np.empty(places.shape)
+    _rank(np.ascontiguousarray(logits), places, scores)
+    if not np.isfinite(scores[:, :1]).all():
+        peaks = logits.max(axis=1).tolist()
+        raise ValueError(f"logits: the greatest of each row are {peaks}, limit finite")
+    return places, scores
+
+
+@parallel
+def _rank(logits: Values, places: Places, scores: Scores) -> None:
+    for row in prange(logits.shape[0]):
+        own = logits[row]
+        _find(own, places[row])
+        peak = np.float64(own[places[row, 0]])
+        most = peak + np.log(total_weight(own, peak))
+        for i in range(places.shape[1]):
+            scores[row, i] = min(np.float64(own[places[row, i]]) - most, 0.0)
 
 
 @kernel

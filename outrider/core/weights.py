@@ -46,6 +46,17 @@ def _exp(z: float) -> float:
     return (((even + odd * r) * s + r) + 1.0) * scale * _DOWN
 
 
+@inline
+def _halved(partial: Floats) -> float:
+    """The sum of partial [CHUNK], which is overwritten."""
+    half = CHUNK // 2
+    while half:
+        for i in range(half):
+            partial[i] += partial[i + half]
+        half //= 2
+    return float(partial[0])
+
+
 @fused
 def weigh_into(
     logits: npt.NDArray[np.float32], peak: float, temperature: float, weights: Floats
@@ -79,6 +90,17 @@ def greatest(values: npt.NDArray[np.float32]) -> float:
     return np.nan if strange else np.float64(most.max())
 
 
+@fused
+def total_weight(logits: npt.NDArray[np.float32], peak: float) -> float:
+    """The sum of exp(x - peak) over the logits x [n]; peak is the greatest."""
+    partial = np.zeros(CHUNK)
+    for start in range(0, logits.size, CHUNK):
+        chunk = logits[start : start + CHUNK]
+        for i in range(chunk.size):
+            partial[i] += _exp(np.float64(chunk[i]) - peak)
+    return _halved(partial)
+
+
 @kernel
 def mass_up_to(weights: Floats, bound: float) -> float:
     """The sum of the weights [n] that are at most `bound`."""
@@ -87,12 +109,7 @@ def mass_up_to(weights: Floats, bound: float) -> float:
         chunk = weights[start : start + CHUNK]
         for i in range(chunk.size):
             partial[i] += chunk[i] if chunk[i] <= bound else 0.0
-    half = CHUNK // 2
-    while half:
-        for i in range(half):
-            partial[i] += partial[i + half]
-        half //= 2
-    return float(partial[0])
+    return _halved(partial)
 
 
 @kernel

@@ -23,7 +23,7 @@ from outrider.models.lean.layer import Keys, Layer, Scratch, apply_linear, float
 from outrider.models.lean.linear import Array, Linear, Wide
 from outrider.models.lean.plan import Part, assemble, chain_part
 from outrider.models.lean.rotary import Rotary
-from outrider.models.lean.rows import add_norm, norm_parts, store_rows
+from outrider.models.lean.rows import add_norm, norm_joined, norm_parts, store_rows
 from outrider.models.lean.threads import take_threads
 from outrider.models.pool import KVPool, LayerShape
 
@@ -47,7 +47,9 @@ class LeanEagle:
         self.draft_ids: npt.NDArray[np.int64] = head.draft_ids.numpy().copy()
         dense = torch.float32 if kind == torch.float32 else torch.bfloat16
         self._eps, self._dense = np.float32(config.rms_norm_eps), dense
-        self._embedding = head.embed_tokens.weight.detach().to(dense)
+        self._embedding = head.embed_tokens.weight.detach().to(dense).contiguous()
+        half = dense == torch.bfloat16
+        self._table: Array = self._embedding.view(torch.uint16 if half else dense).numpy()
         self._feature_norms = _feature_norms(head)
         self._fc, self._bias = Linear(head.fc.weight, dense), floats(head.fc.bias)
         layer, make = head.layers[0], partial(Linear, kind=kind)
@@ -84,9 +86,8 @@ class LeanEagle:
         for rows in batch:
             rows.cache.reserve(rows.cache.length + len(rows.tokens))
         plan = assemble([_part(rows) for rows in batch])
-        ids = torch.tensor([token for rows in batch for token in rows.tokens])
-        embedded = self._embedding[ids].float().numpy()
-        x, inputs = self._joined(embedded, torch.cat([rows.g for rows in batch]).numpy())
+        ids = np.array([token for rows in batch for token in rows.tokens])
+        x, inputs = self._joined(ids, torch.cat([rows.g for rows in batch]).numpy())
         cos, sin = self._rotary.rows(plan.positions)
         scratch = self._scratch(len(ids))
         self._layer.run(x, inputs, scratch, plan, Keys(self.pool.array, 0, cos, sin))
@@ -110,14 +111,18 @@ class LeanEagle:
         norm_parts(rows, weights, self._eps, out, np.empty(len(rows), np.float32))
         return out
 
-    def _joined(self, embedded: Array, g: Array) -> tuple[Array, Wide]:
+    def _joined(self, ids: npt.NDArray[np.int64], g: Array) -> tuple[Array, Wide]:
         """The residual [rows, hidden] and the inputs of the layer's projections."""
-        inputs, both = self._inputs(len(g)), np.concatenate([embedded, g], axis=1)
+        inputs = self._inputs(len(g))
         if self.config.kind == EAGLE1:
-            x = self._linear(both)
+            embedded = self._embedding[torch.from_numpy(ids)].float().numpy()
+            x = self._linear(np.concatenate([embedded, g], axis=1))
             store_rows(x, inputs.array, inputs.scales)
             return x, inputs
-        norm_parts(both, self._input_norms, self._eps, inputs.array, inputs.scales)
+        norm_joined(
+            *(self._table, ids, np.ascontiguousarray(g), self._input_norms, self._eps),
+            *(inputs.array, inputs.scales),
+        )
         first = self.config.norm_before_residual
         return self._normed(g, self._input_norms[1:]) if first else g.copy(), inputs
 

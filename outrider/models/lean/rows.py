@@ -13,7 +13,7 @@ from numba import prange
 
 from outrider.core.compiled import fused_inline, parallel
 from outrider.models.lean.instructions import WIDTH
-from outrider.models.lean.vector import exponential, store_row
+from outrider.models.lean.vector import exponential, load_row, store_row
 
 Array = np.ndarray[Any, Any]
 
@@ -55,21 +55,43 @@ def add_norm(x, delta, delta_scale, weight, eps, out, out_scale):
         out_scale[row] = store_row(normed, out[row])
 
 
+@fused_inline
+def _norm_parts(values, weights, eps, out):
+    """out = RMS norm of each part of values [parts * n], times weights [parts, n]."""
+    parts, width = weights.shape
+    for part in range(parts):
+        first = part * width
+        own = values[first : first + width]
+        factor = np.float32(1.0) / np.sqrt(mean_square(own) + eps)
+        for i in range(width):
+            out[first + i] = np.float32(own[i] * factor) * weights[part, i]
+
+
 @parallel
 def norm_parts(values, weights, eps, out, out_scale):
     """out = RMS norm of each part of a row on its own, times its weight.
 
     values, out [rows, parts * n], weights [parts, n]; scales [rows].
     """
-    parts, width = weights.shape
     for row in prange(values.shape[0]):
-        normed = np.empty(parts * width, np.float32)
-        for part in range(parts):
-            first = part * width
-            own = values[row, first : first + width]
-            factor = np.float32(1.0) / np.sqrt(mean_square(own) + eps)
-            for i in range(width):
-                normed[first + i] = np.float32(own[i] * factor) * weights[part, i]
+        normed = np.empty(values.shape[1], np.float32)
+        _norm_parts(values[row], weights, eps, normed)
+        out_scale[row] = store_row(normed, out[row])
+
+
+@parallel
+def norm_joined(embedding, ids, values, weights, eps, out, out_scale):
+    """out = RMS norms of a token's embedding and of values, side by side, times their weights.
+
+    embedding [vocabulary, n], ids [rows], values [rows, n], weights [2, n], out [rows, 2 n];
+    scales [rows].
+    """
+    for row in prange(values.shape[0]):
+        width = values.shape[1]
+        joined, normed = np.empty(2 * width, np.float32), np.empty(2 * width, np.float32)
+        load_row(embedding[ids[row]], joined[:width])
+        load_row(values[row], joined[width:])
+        _norm_parts(joined, weights, eps, normed)
         out_scale[row] = store_row(normed, out[row])
 
 

@@ -80,6 +80,28 @@ def to_bfloat16(x):
     )
 
 
+def load_row(values: Any, out: Any) -> None:
+    """Writes values [n] of float32 or bfloat16 into out [n] of float32."""
+    raise NotImplementedError
+
+
+@overload(load_row, inline="always")
+def _load_row(values, out):
+    if values.dtype == types.uint16:
+
+        def widened(values, out):
+            for i in range(values.shape[0]):
+                out[i] = as_float(np.int32(values[i]) << np.int32(16))
+
+        return widened
+
+    def copied(values, out):
+        for i in range(values.shape[0]):
+            out[i] = values[i]
+
+    return copied
+
+
 def store_row(values: Any, out: Any) -> float:
     """Writes float32 values [n] into out [n] of float32, bfloat16 or uint8; returns their scale.
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from draft_service.drafters.choose import strategy
-from draft_service.drafters.rank import ranking
+from draft_service.drafters.rank import NOTHING, ranking
 from outrider.core.coupling import gumbel
 from outrider.core.round import Budget, SamplingParams
 from outrider.core.sampling import probabilities
@@ -76,14 +76,14 @@ def test_the_g_test_would_see_another_law() -> None:
 
 
 def test_ranked_scores_are_logarithms_of_the_law() -> None:
-    ranked = ranking(SamplingParams(temperature=0.0), IDS)(LOGITS, 3, POSITION, BUDGET)
+    ranked = ranking(SamplingParams(temperature=0.0), IDS)(LOGITS[None], 3, POSITION, BUDGET)[0]
     q = probabilities(LOGITS, SamplingParams())
     assert ranked.tokens == [17, 4, 40]
     np.testing.assert_allclose(np.exp(ranked.scores), q[[3, 1, 4]], rtol=1e-6)
 
 
 def test_the_best_of_a_seeded_ranking_is_the_seeded_draw() -> None:
-    ranked = ranking(SEEDED, IDS)(LOGITS, 4, POSITION, BUDGET)
+    ranked = ranking(SEEDED, IDS)(LOGITS[None], 4, POSITION, BUDGET)[0]
     assert ranked.tokens == _children(SEEDED, 4)
     assert max(ranked.scores) <= 0.0
     assert ranked.scores == sorted(ranked.scores, reverse=True)
@@ -92,4 +92,4 @@ def test_the_best_of_a_seeded_ranking_is_the_seeded_draw() -> None:
 def test_nothing_is_ranked_below_the_least_confidence() -> None:
     for sampling in (SamplingParams(temperature=0.0), SEEDED):
         rank = ranking(sampling, IDS)
-        assert rank(LOGITS, 2, POSITION, Budget(1, 2, p_min=0.99)).tokens == []
+        assert rank(LOGITS[None], 2, POSITION, Budget(1, 2, p_min=0.99)) == [NOTHING]
