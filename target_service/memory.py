@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from outrider.models.cache import blocks_for
 from outrider.models.pool import KVPool
 from target_service.prefix import PrefixCache
@@ -57,20 +59,26 @@ class Memory:
         taps = session.features.taps if session.features else ()
         self.prefix.add(session.tokens[:rows], session.cache.table, taps, session.prompt_features)
 
-    def make_room(self, session: Session, rows: int) -> bool:
+    def make_room(self, session: Session, rows: int, spared: Container[int] = ()) -> bool:
         """Reserves room for `rows` more rows of a session; False where it must wait.
 
-        No step may be in progress.
+        No step may be in progress. `spared`: serials of sessions that keep their rows.
         """
         wanted = session.rows_after_compaction + rows
         self.prefix.evict(self._short(session, wanted))
-        for younger in reversed([*self._sessions.values()]):
-            if younger.serial <= session.serial or self._short(session, wanted) <= 0:
+        younger = [
+            other
+            for serial, other in reversed(self._sessions.items())
+            if serial > session.serial and serial not in spared and other.cache.table
+        ]
+        if self._short(session, wanted) > sum(len(other.cache.table) for other in younger):
+            return False  # it would take all of theirs in vain
+        for other in younger:
+            if self._short(session, wanted) <= 0:
                 break
-            if younger.cache.table:
-                younger.forget_rows()
-                self.sessions_forgotten += 1
-                self.prefix.evict(self._short(session, wanted))
+            other.forget_rows()
+            self.sessions_forgotten += 1
+            self.prefix.evict(self._short(session, wanted))
         if self._short(session, wanted) > 0:
             return False
         session.cache.reserve(wanted)

@@ -145,24 +145,28 @@ class Schedule:
     def take(self) -> list[tuple[Item, Work]]:
         """Items that go into the next step, with their rows, for which there is room.
 
-        Where more wait than a step takes, those come first that took part in fewer steps.
+        Where more wait than a step takes, those come first that took part in fewer steps; others
+        that find no room leave their places to the next.
         """
         ready = [item for item in self._items.values() if isinstance(item, Pass) or item.ready]
         waiting = len(ready)
-        if waiting > self._batch:
-            ready = sorted(ready, key=lambda item: item.session.steps)[: self._batch]
+        order = _steps if waiting > self._batch else _serial
         budget = self._pace.rows(self._memory.streaming)
         taken: list[tuple[Item, Work]] = []
-        # Oldest first: what makes room for one takes rows of younger ones, whose work comes later.
-        for item in sorted(ready, key=lambda item: item.session.serial):
+        # Rows of those taken already stay, whoever makes room behind them.
+        spared: set[int] = set()
+        for item in sorted(ready, key=order):
+            if len(taken) == self._batch:
+                break
             work = item.next_work(budget)
             prefill = work.tree is None or len(work.tokens) > len(work.tree)
             if prefill and budget <= 0:
                 continue
-            if not self._memory.make_room(item.session, len(work.tokens)):
+            if not self._memory.make_room(item.session, len(work.tokens), spared):
                 continue
             budget -= len(work.tokens) if prefill else 0
             taken.append((item, work))
+            spared.add(item.session.serial)
         if taken:
             rows = sum(len(work.tokens) for _, work in taken)
             self._last = Load(rows=rows, batch=len(taken), left_out=waiting - len(taken))
@@ -171,6 +175,14 @@ class Schedule:
     def load(self, sessions: int) -> Load:
         """What is in progress, and what the last step that was taken is made of."""
         return replace(self._last, sessions=sessions, queue=len(self._items))
+
+
+def _serial(item: Item) -> int:
+    return item.session.serial
+
+
+def _steps(item: Item) -> tuple[int, int]:
+    return item.session.steps, item.session.serial
 
 
 def prompt_rows(works: Sequence[Work]) -> tuple[int, bool]:

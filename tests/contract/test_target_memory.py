@@ -54,8 +54,10 @@ async def generated(server: Server, prompt: list[int], tokens: int) -> list[int]
     return text
 
 
-async def test_with_too_little_memory_for_all_every_text_is_whole() -> None:
-    async with serving(SteeredModel(model_of(8))) as server:
+@pytest.mark.parametrize("batch", [16, 3, 1])
+async def test_with_too_little_memory_for_all_every_text_is_whole(batch: int) -> None:
+    """Also where a step takes fewer sessions than wait for memory."""
+    async with serving(SteeredModel(model_of(8)), max_batch=batch) as server:
         prompts = [prompt[:60] for prompt in PROMPTS]
         texts = await asyncio.gather(*(generated(server, prompt, 120) for prompt in prompts))
         for prompt, text in zip(prompts, texts, strict=True):
