@@ -39,16 +39,19 @@ def main() -> int:
 
 
 def _prepared(settings: TargetSettings) -> tuple[CausalLM, list[PassTime]]:
-    model = checked(
-        load_model(
-            settings.model,
-            dtype=settings.dtype,
-            device=settings.device,
-            threads=settings.threads,
-            kv_bytes=settings.kv_cache_mib << 20,
-        )
+    model = load_model(
+        settings.model,
+        dtype=settings.dtype,
+        device=settings.device,
+        threads=settings.threads,
+        kv_bytes=settings.kv_cache_mib << 20,
     )
-    return model, profile(model) if settings.profile else []
+    logger.info("checking its bits; what kernels this machine lacks are compiled, for minutes")
+    model = checked(model)
+    if not settings.profile:
+        return model, []
+    logger.info("measuring forward times")
+    return model, profile(model)
 
 
 async def _serve(engine: Engine, settings: TargetSettings, times: list[PassTime]) -> int:

@@ -34,6 +34,7 @@ START_S = 900.0
 GRACE_S = 10.0
 MARGIN_S = 5.0
 CHECK_S = 1.0
+SLOW = {"target": ", which compiles for minutes where this machine has no kernels yet"}
 STOP_ORDER = (("orchestrator",), ("draft", "target"), ("valkey",))
 
 
@@ -174,7 +175,7 @@ class Cluster:
         self._processes.start(name, command, service_environment(self.drafters))
 
     def _await(self, name: str, ready: Callable[[], bool], deadline: float) -> None:
-        self._say(f"waiting for {name}")
+        self._say(f"waiting for {name}{SLOW.get(name, '')}")
         while True:
             self.check()
             if ready():

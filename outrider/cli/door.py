@@ -45,8 +45,11 @@ class Door:
 
         Raises:
             ClusterError: the own cluster did not start, or died.
-            ValueError: plaintext would leave this machine.
+            ValueError: plaintext would leave this machine, or settings of an own cluster stand
+                beside an address.
         """
+        if self.address is not None:
+            self._check_own()
         with ExitStack() as stack:
             address = self.address
             if address is None:
@@ -63,6 +66,16 @@ class Door:
                 status.stop()
             client = Client(address, token=self.token, ca=self.ca, insecure=self.insecure)
             yield stack.enter_context(client)
+
+    def _check_own(self) -> None:
+        default = Door(None)
+        for name in ("target", "drafters", "dtype", "device", "redis_url"):
+            value = getattr(self, name)
+            if value != getattr(default, name):
+                raise ValueError(
+                    f"{name}: {value!r} is for a cluster that this command starts, "
+                    f"but address {self.address} names one that runs"
+                )
 
 
 def speculative(

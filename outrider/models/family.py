@@ -44,6 +44,18 @@ def check_supported(model: PreTrainedModel) -> None:
     check_config(model.config.get_text_config(), name)
 
 
+def check_modules(model: PreTrainedModel) -> None:
+    """`check_supported`, and what the model's parts say of themselves.
+
+    Raises:
+        UnsupportedModelError: naming the class and what it does.
+    """
+    check_supported(model)
+    for module in model.modules():
+        if getattr(module, "is_causal", True) is False:
+            raise UnsupportedModelError(f"{type(module).__name__} attends in both directions")
+
+
 def check_config(text: PreTrainedConfig, name: str) -> None:
     """The part of `check_supported` that a configuration alone answers; `name` is for messages.
 

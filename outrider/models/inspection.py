@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedConfig
 from transformers.utils.hub import cached_file
 
 from outrider.models.attention import UnsupportedModelError
 from outrider.models.decoders import why_not_lean
-from outrider.models.family import check_config
+from outrider.models.family import check_config, check_modules
 from outrider.models.hub import ModelSpecError, resolve
 from outrider.models.tokenizer import load_tokenizer, tokenizer_fingerprint
 
@@ -122,9 +122,14 @@ def _decoder(config: PreTrainedConfig) -> tuple[str, str]:
     except UnsupportedModelError as error:
         return "none", str(error)
     reason = why_not_lean(config, torch.device("cpu"), torch.float32)
-    if reason is not None:
-        return "generic", reason
-    return "lean", f"family {config.model_type}"
+    if reason is None:
+        return "lean", f"family {config.model_type}"
+    try:
+        with torch.device("meta"):
+            check_modules(AutoModelForCausalLM.from_config(config))
+    except (UnsupportedModelError, ValueError) as error:
+        return "none", str(error)
+    return "generic", reason
 
 
 def _has_generation(path: Path) -> bool:

@@ -24,6 +24,9 @@ def load_tokenizer(spec: str, progress: Progress = silent) -> PreTrainedTokenize
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place)
     except (OSError, ValueError) as error:
         raise ModelSpecError(f"tokenizer {spec!r}: cannot be loaded: {error}") from error
+    # Without files transformers makes an empty one of the family, which gives no ids at all.
+    if len(tokenizer.get_vocab()) <= len(tokenizer.added_tokens_decoder):
+        raise ModelSpecError(f"tokenizer {spec!r}: has no vocabulary, its files are missing")
     return tokenizer
 
 

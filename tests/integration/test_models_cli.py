@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers.models.bert import BertConfig
 from typer.testing import CliRunner
 
 from outrider.cli.models import app
 from outrider.models import hub
 from outrider.models.inspection import inspect_model
 from outrider.models.linear import packing_available
+from outrider.models.loading import load_model
 from outrider.models.loss import DTYPES
 from tests.tiny import save_tiny
 
@@ -153,3 +155,18 @@ def test_list_of_an_empty_cache_says_how_to_fill_it(
 )
 def test_nonsense_ends_with_one_line_and_status_1(arguments: list[str], message: str) -> None:
     assert f"error: {message}" in run(*arguments, status=1)
+
+
+def test_inspect_calls_no_encoder_a_decoder(tmp_path: Path) -> None:
+    shape = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1}
+    save_tiny(tmp_path / "bert", layers=1)  # its tokenizer
+    BertConfig(**shape, num_attention_heads=4).save_pretrained(tmp_path / "bert")
+    shown = run("inspect", str(tmp_path / "bert"))
+    assert "none: BertSelfAttention attends in both directions" in shown
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
+    save_tiny(tmp_path / "whole", "qwen2").save_pretrained(tmp_path / "bare")
+    assert "has no vocabulary" in run("inspect", str(tmp_path / "bare"), status=1)
+    with pytest.raises(hub.ModelSpecError, match="has no vocabulary, its files are missing"):
+        load_model(str(tmp_path / "bare"), dtype="float32")

@@ -136,3 +136,15 @@ def test_plaintext_to_another_machine_must_be_allowed() -> None:
     done = runner.invoke(app, ["generate", "hi", "--address", "10.0.0.1:50050"])
     assert done.exit_code == 1
     assert "'10.0.0.1:50050' is not loopback" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [("--dtype=int8", "dtype: 'int8'"), ("--drafter=ngram", "drafters: ['ngram']")],
+)
+def test_what_an_own_cluster_serves_cannot_be_asked_of_one_that_runs(
+    option: str, told: str
+) -> None:
+    done = runner.invoke(app, ["generate", "hi", "--address", "127.0.0.1:1", option])
+    assert done.exit_code == 1
+    assert f"{told} is for a cluster that this command starts" in done.stderr
