@@ -6,6 +6,7 @@ import typer
 
 from outrider.cli.bench import bench
 from outrider.cli.generate import generate
+from outrider.cli.info import info
 from outrider.cli.models import app as models
 from outrider.cli.plan import plan
 from outrider.cli.train import app as train
@@ -19,6 +20,7 @@ app = typer.Typer(
 )
 app.command()(up)
 app.command()(generate)
+app.command()(info)
 app.command()(bench)
 app.command()(plan)
 app.add_typer(models, name="models")

@@ -126,7 +126,7 @@ def _decoder(config: PreTrainedConfig) -> tuple[str, str]:
         return "lean", f"family {config.model_type}"
     try:
         with torch.device("meta"):
-            check_modules(AutoModelForCausalLM.from_config(config))
+            check_modules(AutoModelForCausalLM.from_config(config))  # type: ignore[no-untyped-call]
     except (UnsupportedModelError, ValueError) as error:
         return "none", str(error)
     return "generic", reason

@@ -1,4 +1,4 @@
-"""`outrider generate`, and what the commands refuse, against a fake orchestrator."""
+"""`outrider generate` and `info`, and what the commands refuse, against a fake orchestrator."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typer.testing import CliRunner
 
 from outrider.cli.bench import bench
 from outrider.cli.generate import generate
+from outrider.cli.info import info
 from tests.contract.fake_orchestrator import FakeOrchestrator, abort
 
 app = typer.Typer()
 app.command()(generate)
 app.command()(bench)
+app.command()(info)
 runner = CliRunner()
 
 
@@ -148,3 +150,16 @@ def test_what_an_own_cluster_serves_cannot_be_asked_of_one_that_runs(
     done = runner.invoke(app, ["generate", "hi", "--address", "127.0.0.1:1", option])
     assert done.exit_code == 1
     assert f"{told} is for a cluster that this command starts" in done.stderr
+
+
+def test_info_shows_what_is_served(address: str) -> None:
+    done = runner.invoke(app, ["info", "--address", address], env={"COLUMNS": "200"})
+    assert done.exit_code == 0, done.output
+    for told in ("model", "numbers", "methods", "draft_model", "context length"):
+        assert told in done.stdout
+
+
+def test_info_of_nobody_is_an_error() -> None:
+    done = runner.invoke(app, ["info", "--address", "127.0.0.1:1"])
+    assert done.exit_code == 1
+    assert "error: " in done.stderr
