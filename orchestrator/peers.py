@@ -22,6 +22,14 @@ class PeerFull(PeerLost):
     """A peer has no room for another session."""
 
 
+class PeerRefused(PeerLost):
+    """A peer finds what it was asked wrong; `details` says what."""
+
+    def __init__(self, message: str, details: str) -> None:
+        super().__init__(message)
+        self.details = details
+
+
 @dataclass(frozen=True)
 class RunTokens:
     """Tokens that the target committed in a free run, its time, its load, and the feature rows of

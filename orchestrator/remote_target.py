@@ -9,11 +9,11 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from orchestrator.peers import PeerFull, PeerLost, RunTokens
+from orchestrator.peers import PeerFull, PeerLost, PeerRefused, RunTokens
 from outrider.core.round import Commit, Evidence, Features, Ids, SamplingParams
 from outrider.core.tree import TokenTree
 from outrider.drafting.base import FeatureSpec
-from outrider.serving.errors import ServiceError
+from outrider.serving.errors import InvalidArgument, ServiceError
 from outrider.serving.wire import (
     commit_to_proto,
     features_from_proto,
@@ -77,8 +77,15 @@ class RemoteVerifier:
         return self._bytes
 
     async def prefill(self) -> Evidence:
-        """Evidence of the prompt's last token."""
-        return await self._evidence({}, 10 * self._deadline_s)
+        """Evidence of the prompt's last token.
+
+        Raises:
+            InvalidArgument: the target can never hold the text.
+        """
+        try:
+            return await self._evidence({}, 10 * self._deadline_s)
+        except PeerRefused as error:
+            raise InvalidArgument(error.details) from error
 
     async def verify(
         self,
@@ -199,5 +206,7 @@ def _features(message: types_pb2.Features) -> Features:
 
 
 def _lost(code: grpc.StatusCode, details: str | None) -> PeerLost:
-    kind = PeerFull if code is grpc.StatusCode.RESOURCE_EXHAUSTED else PeerLost
-    return kind(f"target: {code.name}: {details}")
+    message = f"target: {code.name}: {details}"
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        return PeerRefused(message, details or "")
+    return PeerFull(message) if code is grpc.StatusCode.RESOURCE_EXHAUSTED else PeerLost(message)

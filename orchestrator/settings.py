@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import Field, SecretStr, field_validator
+from typing import Self
+
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
+from outrider.serving.auth import split_address
 from outrider.serving.settings import ServiceSettings
 
 REDIS_SCHEMES = ("redis://", "rediss://", "unix://")
@@ -55,6 +58,25 @@ class OrchestratorSettings(ServiceSettings):
     refresh_s: float = Field(
         2.0, gt=0, le=600, description="pause between two looks at the peers, seconds"
     )
+
+    @field_validator("target")
+    @classmethod
+    def _target_address(cls, value: str) -> str:
+        split_address(value)
+        return value
+
+    @field_validator("draft")
+    @classmethod
+    def _draft_addresses(cls, value: list[str]) -> list[str]:
+        for address in value:
+            split_address(address)
+        return value
+
+    @model_validator(mode="after")
+    def _bounds(self) -> Self:
+        if self.max_nodes < self.max_depth:
+            raise ValueError(f"max_nodes: {self.max_nodes}, limit max_depth {self.max_depth}")
+        return self
 
     @field_validator("redis_url")
     @classmethod

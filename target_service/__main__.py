@@ -11,6 +11,7 @@ from outrider.models.attention import UnsupportedModelError
 from outrider.models.causal_lm import CausalLM
 from outrider.models.hub import ModelSpecError
 from outrider.models.loading import load_model
+from outrider.models.pool import BLOCK
 from outrider.models.profile import PassTime, profile
 from outrider.models.selfcheck import checked
 from outrider.serving.server import serve
@@ -20,6 +21,9 @@ from target_service.service import TargetService
 from target_service.settings import TargetSettings
 
 logger = logging.getLogger(__name__)
+
+LEAST_TEXT = 64
+"""Tokens that KV memory must hold beside a tree: less serves no text worth the name."""
 
 
 def main() -> int:
@@ -31,7 +35,7 @@ def main() -> int:
     with ThreadPoolExecutor(1, thread_name_prefix="engine") as thread:
         try:
             model, times = thread.submit(_prepared, settings).result()
-        except (ModelSpecError, UnsupportedModelError) as error:
+        except (ModelSpecError, UnsupportedModelError, MemoryError) as error:
             logger.error("target service cannot serve: %s", error)
             return 1
         engine = Engine(model, settings.engine_limits, thread)
@@ -46,6 +50,12 @@ def _prepared(settings: TargetSettings) -> tuple[CausalLM, list[PassTime]]:
         threads=settings.threads,
         kv_bytes=settings.kv_cache_mib << 20,
     )
+    tokens = model.pool.size * BLOCK
+    if tokens < settings.max_nodes + LEAST_TEXT:
+        raise ModelSpecError(
+            f"kv_cache_mib: {settings.kv_cache_mib}, holds {tokens} tokens, "
+            f"limit max_nodes {settings.max_nodes} and {LEAST_TEXT} more"
+        )
     logger.info("checking its bits; what kernels this machine lacks are compiled, for minutes")
     model = checked(model)
     if not settings.profile:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from outrider.core.round import Evidence, Features, Ids, Load, SamplingParams
 from outrider.core.sampling import prepare
@@ -14,7 +15,7 @@ from outrider.core.tree import TokenTree
 from outrider.models.causal_lm import CausalLM
 from outrider.serving.errors import Unavailable
 from target_service.limits import EngineLimits, check_open
-from target_service.memory import Memory
+from target_service.memory import IDLE_S, Memory
 from target_service.pace import Pace
 from target_service.prefix import PrefixCache
 from target_service.schedule import Item, Pass, Run, RunTokens, Schedule, prompt_rows
@@ -158,7 +159,9 @@ class Engine:
             taken = self._schedule.take()
             if not taken:
                 self._wake.clear()
-                await self._wake.wait()
+                with suppress(TimeoutError):  # idle sessions may be asked for their memory later
+                    async with asyncio.timeout(IDLE_S if len(self._schedule) else None):
+                        await self._wake.wait()
                 continue
             for _, work in taken:
                 work.session.busy = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Container
 
 from outrider.models.cache import blocks_for
@@ -9,12 +10,16 @@ from outrider.models.pool import KVPool
 from target_service.prefix import PrefixCache
 from target_service.session import Session
 
+IDLE_S = 1.0
+"""After so long without a wish an older session's rows are not kept from younger ones."""
+
 
 class Memory:
     """Shares the pool among sessions; the oldest comes first, so that one always goes on.
 
-    To make room, texts of the past are forgotten, then the rows of the youngest sessions, which
-    are computed again when their turn comes. A session that finds no room waits.
+    To make room, texts of the past are forgotten, then the rows of the youngest sessions, then
+    those of older ones that have long asked for nothing, as where a client does not read. They are
+    computed again when their turn comes. A session that finds no room waits.
     """
 
     def __init__(self, pool: KVPool, prefix: PrefixCache) -> None:
@@ -59,21 +64,34 @@ class Memory:
         taps = session.features.taps if session.features else ()
         self.prefix.add(session.tokens[:rows], session.cache.table, taps, session.prompt_features)
 
-    def make_room(self, session: Session, rows: int, spared: Container[int] = ()) -> bool:
+    def make_room(
+        self,
+        session: Session,
+        rows: int,
+        spared: Container[int] = (),
+        asking: Container[int] = (),
+    ) -> bool:
         """Reserves room for `rows` more rows of a session; False where it must wait.
 
-        No step may be in progress. `spared`: serials of sessions that keep their rows.
+        No step may be in progress.
+
+        Args:
+            spared: serials of sessions that keep their rows.
+            asking: serials of those that wait for a step.
         """
         wanted = session.rows_after_compaction + rows
         self.prefix.evict(self._short(session, wanted))
-        younger = [
+        latest = time.monotonic() - IDLE_S
+        others = [
             other
             for serial, other in reversed(self._sessions.items())
-            if serial > session.serial and serial not in spared and other.cache.table
+            if serial not in spared
+            and other.cache.table
+            and (serial > session.serial or (serial not in asking and other.active < latest))
         ]
-        if self._short(session, wanted) > sum(len(other.cache.table) for other in younger):
+        if self._short(session, wanted) > sum(len(other.cache.table) for other in others):
             return False  # it would take all of theirs in vain
-        for other in younger:
+        for other in others:
             if self._short(session, wanted) <= 0:
                 break
             other.forget_rows()

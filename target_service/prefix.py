@@ -92,11 +92,15 @@ class PrefixCache:
         self._touch(path)
 
     def evict(self, blocks: int, keep: Sequence[Node] = ()) -> int:
-        """Forgets the ends that nobody else holds, longest unused first; returns how many blocks
-        that freed, up to `blocks`."""
+        """Forgets the ends that nobody else holds, longest unused first; then others that nobody
+        else holds, with all that hangs on them. Returns how many blocks that freed."""
         if blocks <= 0:
             return 0
         kept = {id(node) for node in keep}
+        freed = self._evict_ends(blocks, kept)
+        return freed if freed >= blocks else freed + self._evict_trees(blocks - freed, kept)
+
+    def _evict_ends(self, blocks: int, kept: set[int]) -> int:
         ends = [(n.used, n.block, n) for n in self._nodes() if self._may_go(n)]
         heapq.heapify(ends)
         freed = 0
@@ -105,28 +109,54 @@ class PrefixCache:
             if id(node) in kept:
                 continue
             parent = node.parent
-            del (parent.children if parent else self._roots)[node.tokens]
-            self._pool.give(node.block)
-            self.blocks -= 1
-            freed += 1
+            freed += self._forget(node)
             if parent is not None and self._may_go(parent):
                 heapq.heappush(ends, (parent.used, parent.block, parent))
         return freed
+
+    def _evict_trees(self, blocks: int, kept: set[int]) -> int:
+        """For blocks that stay for the sake of their children alone: two sessions computed the
+        same beginning at once, and the children are blocks of the one whose beginning was not
+        kept."""
+        alone = [node for node in self._nodes() if self._pool.holders(node.block) == 1]
+        gone: set[int] = set()
+        freed = 0
+        for node in sorted(alone, key=lambda node: node.used):
+            below = {id(each) for each in _below(node)}
+            if freed < blocks and id(node) not in gone and not below & kept:
+                freed += self._forget(node)
+                gone |= below
+        return freed
+
+    def _forget(self, node: Node) -> int:
+        """Lets go of a node and all below it; returns how many blocks are free now."""
+        before = self._pool.free
+        del (node.parent.children if node.parent else self._roots)[node.tokens]
+        for each in _below(node):
+            self._pool.give(each.block)
+            self.blocks -= 1
+        return self._pool.free - before
 
     def _may_go(self, node: Node) -> bool:
         return not node.children and self._pool.holders(node.block) == 1
 
     def _nodes(self) -> Iterator[Node]:
-        waiting = [*self._roots.values()]
-        while waiting:
-            node = waiting.pop()
-            yield node
-            waiting += node.children.values()
+        for root in [*self._roots.values()]:
+            yield from _below(root)
 
     def _touch(self, nodes: Sequence[Node]) -> None:
         self._clock += 1
         for node in nodes:
             node.used = self._clock
+
+
+def _below(node: Node) -> Iterator[Node]:
+    """The node and all behind it."""
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting += found.children.values()
 
 
 def _rows(features: Sequence[Features], start: int) -> Features | None:

@@ -128,6 +128,7 @@ class Schedule:
 
     def add(self, item: Item) -> None:
         """Takes an item up; a session has one at a time."""
+        item.session.active = time.monotonic()
         self._items[id(item.session)] = item
 
     def remove(self, session: Session) -> Item | None:
@@ -155,6 +156,7 @@ class Schedule:
         taken: list[tuple[Item, Work]] = []
         # Rows of those taken already stay, whoever makes room behind them.
         spared: set[int] = set()
+        asking = {_serial(item) for item in ready}
         for item in sorted(ready, key=order):
             if len(taken) == self._batch:
                 break
@@ -162,11 +164,12 @@ class Schedule:
             prefill = work.tree is None or len(work.tokens) > len(work.tree)
             if prefill and budget <= 0:
                 continue
-            if not self._memory.make_room(item.session, len(work.tokens), spared):
+            if not self._memory.make_room(item.session, len(work.tokens), spared, asking):
                 continue
             budget -= len(work.tokens) if prefill else 0
             taken.append((item, work))
             spared.add(item.session.serial)
+            item.session.active = time.monotonic()
         if taken:
             rows = sum(len(work.tokens) for _, work in taken)
             self._last = Load(rows=rows, batch=len(taken), left_out=waiting - len(taken))

@@ -7,6 +7,7 @@ changes them.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,6 +46,7 @@ class Session:
     """State of one request; `tokens` holds the committed tokens, prompt and root included.
 
     serial: place in the order in which sessions were opened; steps: those that it took part in;
+    active: when it last asked for something or took part in a step, by time.monotonic;
     bits_exact: false once a tree was computed whose rows may differ in their last bits.
     """
 
@@ -61,6 +63,7 @@ class Session:
     busy: bool = False
     serial: int = 0
     steps: int = 0
+    active: float = field(default_factory=time.monotonic)
     bits_exact: bool = True
     prompt_features: list[Features] = field(default_factory=list)
     kept_features: list[Features] = field(default_factory=list)

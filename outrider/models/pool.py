@@ -52,6 +52,9 @@ class KVPool:
         device: where.
         limit_bytes: the ceiling; at least two blocks are there in any case.
 
+    Raises:
+        MemoryError: this machine does not give so much.
+
     Blocks may be taken, shared and given by any thread; their contents belong to one at a time.
     """
 
@@ -143,7 +146,11 @@ class KVPool:
             return torch.zeros(self.size, self.offsets[-1], dtype=dtype, device=device)
         # Private pages, for only these read as zeros again once they are given back.
         private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        self._pages = mmap.mmap(-1, self.size * self.block_bytes, flags=private)
+        size = self.size * self.block_bytes
+        try:
+            self._pages = mmap.mmap(-1, size, flags=private)
+        except OSError as error:
+            raise MemoryError(f"KV memory: {size >> 20} MiB cannot be had: {error}") from error
         return torch.frombuffer(self._pages, dtype=dtype).view(self.size, self.offsets[-1])
 
     def _release(self, block: int) -> None:

@@ -17,9 +17,12 @@ from transformers import PreTrainedTokenizerFast
 from orchestrator.service import OrchestratorService
 from orchestrator.settings import OrchestratorSettings
 from outrider.exceptions import InvalidRequest, ResourceExhausted
+from outrider.models.causal_lm import CausalLM
+from outrider.models.tokenizer import tokenizer_fingerprint
 from outrider.serving.errors import FailedPrecondition, Unavailable
 from outrider.v1 import orchestrator_pb2 as pb
 from outrider.v1 import types_pb2
+from tests.tiny import tiny_model
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -260,3 +263,33 @@ async def test_orchestrator_without_a_target_gives_up_at_its_deadline() -> None:
     with pytest.raises(Unavailable, match=r"target 127\.0\.0\.1:9: no answer in 0\.3 s"):
         await service.start()
     await service.stop()
+
+
+async def test_a_text_that_the_target_can_never_hold_is_refused_as_bad_input() -> None:
+    small = CausalLM.from_model(
+        tiny_model(vocab=VOCAB),
+        name="tiny-llama",
+        tokenizer_fingerprint=tokenizer_fingerprint(tokenizer()),
+        kv_bytes=1,  # two blocks in any case
+    )
+    async with deployment(SteeredModel(small), target_settings={"max_nodes": 8}) as stack:
+        limit = "prompt_ids \\+ max_tokens: 160, limit 120 tokens of KV memory"
+        with pytest.raises(InvalidRequest, match=limit):
+            await stack.generate("x" * 60, tokens=100)
+        assert (await stack.generate("x" * 60, tokens=20)).usage.completion_tokens == 20
+        assert await stack.freed()
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"target": "nohost"}, "address 'nohost' is not HOST:PORT"),
+        ({"draft": ["127.0.0.1:1", "nohost"]}, "address 'nohost' is not HOST:PORT"),
+        ({"max_depth": 100, "max_nodes": 10}, "max_nodes: 10, limit max_depth 100"),
+    ],
+)
+def test_settings_that_no_request_could_use_are_refused_at_the_start(
+    settings: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ValueError, match=told):
+        OrchestratorSettings(**settings)

@@ -64,11 +64,26 @@ def test_the_longest_unused_ends_go_first_and_never_one_that_is_in_use() -> None
     assert cache.evict(2) == 2
     assert len(found(cache, [*old, 1])) == 2
     assert found(cache, [*new, 1]) == []
-    pool.share(first[1])
-    assert cache.evict(5) == 0  # the end is in use, and what lies in front of it is no end
-    pool.give(first[1])
+    for block in first:
+        pool.share(block)
+    assert cache.evict(5) == 0
+    for block in first:
+        pool.give(block)
     assert cache.evict(5) == 2
     assert pool.used == cache.blocks == 0
+
+
+def test_a_block_that_only_its_children_keep_goes_with_them_and_theirs_stay_in_use() -> None:
+    pool = small_pool(16)
+    cache = PrefixCache(pool, 16)
+    front, end, *_ = remember(cache, pool, text(1, 2))
+    other = remember(cache, pool, text(2, 1))
+    pool.share(end)  # by a session that computed the front itself
+    assert cache.evict(1) == 1  # the other text, which nothing hangs on
+    assert pool.holders(other[0]) == 0
+    assert cache.evict(5) == 1
+    assert (pool.holders(front), pool.holders(end)) == (0, 1)
+    assert (pool.used, cache.blocks) == (1, 0)
 
 
 def test_no_more_blocks_are_kept_than_allowed() -> None:
