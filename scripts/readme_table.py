@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 SWEEP = ROOT / "tests" / "results" / "sweep.json"
+PLAIN_SWEEP = ROOT / "tests" / "results" / "plain-bfloat16.json"
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -127,14 +128,20 @@ def loadtest() -> str:
 
 
 def sweep() -> str:
-    """What the exactness sweep covered."""
-    document = _load(SWEEP)
+    """What the exactness sweeps covered."""
+    whole, plain = _load(SWEEP), _load(PLAIN_SWEEP)
     return (
-        f"{document['cells']} of {document['cells_in_all']} settings run so far, "
-        f"{document['texts']} texts, {document['tokens']} tokens: "
-        f"**{document['differing_texts']} texts differ** from transformers' own greedy decoding "
-        f"(float32; commits {', '.join(commit[:10] for commit in document['commits'])})."
+        f"{whole['cells']} of {whole['cells_in_all']} settings run so far, "
+        f"{whole['texts']} texts, {whole['tokens']} tokens: "
+        f"**{whole['differing_texts']} texts differ** from transformers' own greedy decoding "
+        f"(float32; {_commits(whole)}). In {plain['dtype']}, greedy and seeded, "
+        f"{plain['texts']} texts, {plain['tokens']} tokens: **{plain['differing_texts']} differ** "
+        f"from those without speculation ({_commits(plain)}; `python -m tests.plain_sweep`)."
     )
+
+
+def _commits(document: dict[str, Any]) -> str:
+    return "commits " + ", ".join(commit[:10] for commit in document["commits"])
 
 
 TABLES: dict[str, Callable[[], str]] = {
