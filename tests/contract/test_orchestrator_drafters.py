@@ -56,18 +56,18 @@ async def test_drafter_killed_in_mid_generation_changes_nothing_but_speed(
 
 async def test_drafter_that_returns_is_drafted_with_again_by_the_same_request() -> None:
     async with deployment(slow_target(0.01)) as stack:
-        tokens, kinds, killed = [], [], False
+        tokens, kinds, killed = [], [], 0
         async for chunk in stack.client.stream("Once", max_tokens=450, **GREEDY):
             tokens += chunk.token_ids
             kinds += chunk.kinds
             if "accepted" in kinds and not killed:
-                killed = True
+                killed = len(kinds)
                 await stack.drafts[0].kill()
+            if killed and not stack.drafts[0].running and kinds[killed:].count("plain") > 8:
                 await stack.drafts[0].start()
         assert killed
         assert tuple(tokens) == greedy("Once", 450)
         assert "accepted" in kinds[-16:]
-        assert kinds.count("plain") > 8
         assert (await stack.drafts[0].info()).sessions_total == 1
 
 
