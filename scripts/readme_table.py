@@ -35,8 +35,8 @@ def bench() -> str:
     run, rows = document["run"], document["methods"]
     documents, drawn = [document], {}
     header = (
-        "| method | K, nodes | speed-up over plain | least of the task groups | tokens a pass "
-        "| same text |"
+        "| method | K, nodes | tokens/s | speed-up over plain | least of the task groups "
+        "| tokens a pass | same text |"
     )
     if (RESULTS / "bench_sampled.json").exists():
         documents.append(_load(RESULTS / "bench_sampled.json"))
@@ -48,7 +48,8 @@ def bench() -> str:
         same = {True: "yes", False: "NO", None: "-"}[row["identical_to_plain"]]
         least = min(group["speedup"] for group in row["categories"].values())
         line = (
-            f"| `{name}` | {_shape(run, name)} | {_number(row['speedup'])} | {_number(least)} "
+            f"| `{name}` | {_shape(run, name)} | {row['tokens_per_second']:.1f} "
+            f"| {_number(row['speedup'])} | {_number(least)} "
             f"| {_number(row['acceptance_length'])} | {same} |"
         )
         if name in drawn:
@@ -63,7 +64,7 @@ def bench() -> str:
     lines.append(
         f"{run['model']}, {run['dtype']}, {rows[0]['prompts']} prompts, one stream; "
         f"{machine['cores']} cores of {machine['cpu']}; commit {', '.join(commits)}; medians of "
-        "per-prompt ratios; K and nodes the best of a few on some of the prompts."
+        "per-prompt ratios, rates over all prompts; K and nodes the best of a few on some of the prompts."
     )
     return "\n".join(lines)
 
