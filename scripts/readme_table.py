@@ -64,7 +64,8 @@ def bench() -> str:
     lines.append(
         f"{run['model']}, {run['dtype']}, {rows[0]['prompts']} prompts, one stream; "
         f"{machine['cores']} cores of {machine['cpu']}; commit {', '.join(commits)}; medians of "
-        "per-prompt ratios, rates over all prompts; K and nodes the best of a few on some of the prompts."
+        "per-prompt ratios, rates over all prompts; K and nodes the best of a few on some of the "
+        "prompts."
     )
     return "\n".join(lines)
 
