@@ -138,7 +138,8 @@ def sweep() -> str:
         f"**{whole['differing_texts']} texts differ** from transformers' own greedy decoding "
         f"(float32; {_commits(whole)}). In {plain['dtype']}, greedy and seeded, "
         f"{plain['texts']} texts, {plain['tokens']} tokens: **{plain['differing_texts']} differ** "
-        f"from those without speculation ({_commits(plain)}; `python -m tests.plain_sweep`)."
+        f"from those without speculation ({_commits(plain)}; "
+        "`.venv/bin/python -m tests.plain_sweep`)."
     )
 
 

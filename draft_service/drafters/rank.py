@@ -39,7 +39,17 @@ def ranking(sampling: SamplingParams, vocabulary: Ids | None = None) -> Rank:
     """
 
     def by_noise(logits: Logits, count: int, position: int, budget: Budget) -> list[Ranked]:
-        return [_noisy(row, count, position, budget, sampling, vocabulary) for row in logits]
+        return [one_by_noise(row, count, position, budget) for row in logits]
+
+    def one_by_noise(logits: Logits, count: int, position: int, budget: Budget) -> Ranked:
+        q = warp(logits, sampling)
+        if q.peak < budget.p_min:
+            return NOTHING
+        ids, scores = noisy(q, position, sampling, vocabulary)
+        top = scores.max()
+        scores = scores - top - np.log(np.exp(scores - top).sum())
+        order = np.lexsort((ids, -scores))[:count]
+        return Ranked(ids[order].tolist(), np.minimum(scores[order], 0.0).tolist())
 
     def by_probability(logits: Logits, count: int, position: int, budget: Budget) -> list[Ranked]:
         places, scores = ranked(logits, count)
@@ -52,21 +62,3 @@ def ranking(sampling: SamplingParams, vocabulary: Ids | None = None) -> Rank:
 
     ranked(np.zeros((1, 1), np.float32), 1)  # compiled now, not in a proposal's time
     return by_probability if sampling.greedy or sampling.seed is None else by_noise
-
-
-def _noisy(
-    logits: Logits,
-    count: int,
-    position: int,
-    budget: Budget,
-    sampling: SamplingParams,
-    vocabulary: Ids | None,
-) -> Ranked:
-    q = warp(logits, sampling)
-    if q.peak < budget.p_min:
-        return NOTHING
-    ids, scores = noisy(q, position, sampling, vocabulary)
-    top = scores.max()
-    scores = scores - top - np.log(np.exp(scores - top).sum())
-    order = np.lexsort((ids, -scores))[:count]
-    return Ranked(ids[order].tolist(), np.minimum(scores[order], 0.0).tolist())

@@ -82,7 +82,8 @@ def to_bfloat16(x):
 
 def load_row(values: Any, out: Any) -> None:
     """Writes values [n] of float32 or bfloat16 into out [n] of float32."""
-    raise NotImplementedError
+    half = values.dtype == np.uint16
+    out[:] = (values.astype(np.uint32) << np.uint32(16)).view(np.float32) if half else values
 
 
 @overload(load_row, inline="always")
