@@ -11,6 +11,7 @@ from orchestrator.controller import choose
 from orchestrator.costs import Mean
 from orchestrator.knowledge import DraftCosts, TargetCosts
 from orchestrator.peers import RunTokens
+from orchestrator.probes import Probes
 from orchestrator.state import Bounds, Choice, Reason, State
 from orchestrator.survival import Survival
 from outrider.core.round import Budget, Evidence, Load, Proposal
@@ -21,11 +22,6 @@ LEAST_AGING = 0.0025
 SAVED = 0.005  # share of the tokens of free runs that may be spent on rounds to learn from
 MOST_SAVED = 4.0
 PROBES = 4  # rounds in a row, where trees are whole: the first ones only find what to draft
-SHADOW_AFTER = 16  # tokens of a free run before its first shadow draft; then half as many more
-SHADOW_SELDOM = 96  # but no more than so many, and than these where rounds all but pay
-SHADOW_OFTEN = 32
-CLOSE = 0.95
-STALE_S = 0.3  # a changed load calls for a new measure of the drafter after this long
 COMPANY_DECAY = 0.99
 PATIENCE = 8.0  # proposals are waited for so many times as long as 95 of 100 of them took
 LEAST_PATIENCE_S = 0.25
@@ -76,12 +72,25 @@ class AdaptiveDepth:
         self._late = False
         self._asked = False  # whether the loop has asked since the last tokens
         self._aging = AGING
-        self._shadow_in = self._shadow_gap = SHADOW_AFTER
+        self._shadowing = Probes(target, drafter, clock)
         self._gain = 1.0  # of rounds, as the last choice saw it
         self._asks = False  # a round seems to pay; a shadow draft should say so first
         self._confirmed = False
 
     # The loop's Controller
+
+    def calls(self, remaining: int) -> bool:
+        """Whether the drafter, which has no session yet, is to open one: for rounds that seem to
+        pay, or for a shadow draft."""
+        choice = choose(self.state(), self._bounds, remaining)
+        if choice.depth:
+            return True
+        if self._shadows and self._shadowing.due:
+            self._shadowing.call(self._probe_depth(remaining))
+            return True
+        self._asked = True
+        self._told(choice)
+        return False
 
     def choose(self, remaining: int) -> Budget | None:
         """The next round's budget; None for K=0."""
@@ -110,15 +119,8 @@ class AdaptiveDepth:
     def state(self) -> State:
         """What is known now."""
         target, drafter = self._target, self._drafter
-        fixed, step = drafter.line.fit()
-        overhead = fixed + drafter.wire.value + drafter.queue.value
-        times = Times(
-            overhead,
-            step if drafter.line.known else None,
-            target.wire.value,
-            max(0.0, target.gap.value),
-            self._fill.value if self._fill.count else 1.0,
-        )
+        times = drafter.times(target, self._fill.value if self._fill.count else 1.0)
+        behind = (times.draft_step_us or 0.0) if self._behind else 0.0
         return State(
             curve=self._survival.curve(),
             verify=target.verify,
@@ -126,7 +128,7 @@ class AdaptiveDepth:
             company=drafter.meet(target, times, self._bounds.most),
             sibling=self._caught / (self._caught + self._missed),
             running=self._running,
-            change_us=target.wire.value + target.verify(1.0) + (step if self._behind else 0.0),
+            change_us=target.wire.value + target.verify(1.0) + behind,
             allowance=self._allowance,
             probes=self._probes,
         )
@@ -146,16 +148,20 @@ class AdaptiveDepth:
         drafter.waited.add(waited)
         drafter.line.add(proposal.tree.depth, proposal.draft_us)
         drafter.queue.add(proposal.queue_us)
-        drafter.wire.add(max(0.0, waited - proposal.draft_us - proposal.queue_us))
+        way = max(0.0, waited - proposal.draft_us - proposal.queue_us)
+        drafter.wire.add(way)
+        ended = 1e6 * drafter.measured_at - way / 2
+        self._target.drafting.add(ended - proposal.draft_us, ended)
         self._fill.add(proposal.tree.drafted / budget.nodes)
         drafter.fill.add(proposal.tree.drafted / budget.nodes)
 
     def verified(self, rows: int, context: int, evidence: Evidence, waited_s: float) -> None:
         """A tree of `rows` nodes, root included, behind `context` cached rows was verified."""
         target = self._target
-        target.wire.add(max(0.0, waited_s * 1e6 - evidence.queue_us - evidence.forward_us))
+        way = max(0.0, waited_s * 1e6 - evidence.queue_us - evidence.forward_us)
+        target.wire.add(way)
         target.verify.settle(context)
-        self._step(evidence.load, evidence.forward_us)
+        self._step(evidence.load, evidence.forward_us, way / 2)
 
     def decided(
         self, budget: Budget, method: str, tree: TokenTree, accepted: Sequence[int]
@@ -164,7 +170,7 @@ class AdaptiveDepth:
         self._running, self._leaving, self._allowance = False, None, 0.0
         self._probing = max(0, self._probing - 1)
         self._confirmed, self._aging = False, AGING
-        self._shadow_in = self._shadow_gap = SHADOW_AFTER
+        self._shadowing.again()
         spine = 0
         parent = 0
         for node in accepted:
@@ -186,7 +192,7 @@ class AdaptiveDepth:
             self._target.gap.add(waited_s * 1e6 - run.forward_us)
         self._running = True
         self._behind += len(run.tokens)
-        self._shadow_in -= len(run.tokens)
+        self._shadowing.ran(len(run.tokens))
         self._survival.age((1.0 - self._aging) ** len(run.tokens))
         if not self._shadows:
             saved = self._allowance + SAVED * len(run.tokens)
@@ -197,31 +203,28 @@ class AdaptiveDepth:
 
     def shadow(self, remaining: int) -> Budget | None:
         """What to draft beside a free run, if anything now."""
-        now, drafter = self._clock(), self._drafter
-        fewer = 2 * self._target.load.sessions < drafter.measured_sessions and (
-            now > drafter.measured_at + STALE_S
-        )
-        due = self._shadows and self._shadow_in <= 0
-        if not (due or fewer or self._asks):
+        probes = self._shadowing
+        probes.came()
+        if not (self._asks or probes.stale or (self._shadows and probes.due)):
             return None
         self._asks = False
-        depth = min(max(2, self._bounds.recommended), self._bounds.most, remaining - 1)
-        most = SHADOW_OFTEN if self._gain > CLOSE else SHADOW_SELDOM
-        self._shadow_gap = min(most, self._shadow_gap + self._shadow_gap // 2)
-        self._shadow_in = self._shadow_gap
+        depth = self._probe_depth(remaining)
+        probes.take(depth, self._gain)
         return self._for(Choice(depth, depth, Reason.PROBE))
 
     def shadowed(
-        self, budget: Budget, proposal: Proposal | None, waited_s: float, compared: int, kept: int
+        self, budget: Budget, proposal: Proposal | None, compared: int, kept: int
     ) -> None:
         """A shadow draft was compared with `compared` tokens of the run and agreed to `kept`."""
-        self.drafted(budget, proposal, waited_s)
         self._confirmed = True
         if self._shadows and proposal is not None and compared:
             asked = min(compared, budget.depth)
             if kept > 1.0 + sum(self._survival.curve()[:asked]):  # better than was thought
-                self._shadow_in = self._shadow_gap = SHADOW_AFTER
+                self._shadowing.again()
             self._book(asked, kept)
+
+    def _probe_depth(self, remaining: int) -> int:
+        return min(max(2, self._bounds.recommended), self._bounds.most, remaining - 1)
 
     def _book(self, asked: int, kept: int) -> None:
         self._survival.book(asked, kept)
@@ -243,8 +246,10 @@ class AdaptiveDepth:
             least_level=choice.least_level,
         )
 
-    def _step(self, load: Load, forward_us: int) -> None:
+    def _step(self, load: Load, forward_us: int, ago_us: float = 0.0) -> None:
         if load.rows and forward_us > 0:
-            self._target.verify.learn(load.rows, forward_us)
+            ended = 1e6 * self._clock() - ago_us
+            met = self._target.drafting.within(ended - forward_us, ended)
+            self._target.verify.learn(load.rows, forward_us, met)
         self._target.load = load
         self._target.full.add(float(load.left_out > 0))

@@ -12,6 +12,8 @@ the target never rests: wait = v - Z, groups take turns. Who thinks longer finds
 for the share (N - 1) v / C of the time, half over: wait = share v / 2. Two substitutions solve it
 from the m of the depth before; against the discrete simulation of the tests it is a few per cent
 off.
+Where drafts are made on the target's cores (`Times.drag`), a step under way meanwhile takes longer:
+each of the m sessions' worth of drafts that a step's time sees adds drag x draft(K).
 Free runs meet in every step: C(0) = gap + max(1, N / B) v(min(N, B)).
 """
 
@@ -28,13 +30,21 @@ ROUNDS = 2
 class Times:
     """What a round takes beside the step, microseconds: a proposal (fixed part, each depth), the
     wire to the target, and the time between two steps of a free run. draft_step_us is None where no
-    draft was ever measured. fill: share of the asked nodes that drafts have."""
+    draft was ever measured. fill: share of the asked nodes that drafts have.
+    making_us: of the fixed part, what is drafting and neither wire nor queue. drag: the time by which
+    a microsecond of drafting lengthens a step that is under way."""
 
     draft_fixed_us: float = 0.0
     draft_step_us: float | None = None
     wire_us: float = 0.0
     gap_us: float = 0.0
     fill: float = 1.0
+    making_us: float = 0.0
+    drag: float = 0.0
+
+    def drag_us(self, depth: int) -> float:
+        """What a proposal takes from a step that is under way."""
+        return self.drag * (self.making_us + (self.draft_step_us or 0.0) * depth * self.fill)
 
     def think_us(self, depth: int) -> float:
         """Z(K)."""
@@ -47,8 +57,8 @@ class Company:
     """The others of a session, as it meets them in a step.
 
     depth: the best one for all. mates: sessions in a step beside it; rows: theirs. tokens: what all
-    of them make in a step, which takes step_us and is under way for this share of the time. full:
-    whether steps have no room for all who wait.
+    of them make in a step, which takes step_us, drag_us of it for their drafts, and is under way for
+    this share of the time. full: whether steps have no room for all who wait.
     """
 
     depth: int = 0
@@ -58,6 +68,7 @@ class Company:
     step_us: float = 0.0
     share: float = 0.0
     full: bool = False
+    drag_us: float = 0.0
 
     def wait_us(self, think_us: float) -> float:
         """From a round's request to its step, for who has thought so long."""
@@ -104,12 +115,12 @@ def search(
     for depth in depths(1, len(curve)) if times.draft_step_us is not None else ():
         yield None
         tokens = emitted[depth]
-        cycle, meet, step, share = _cycle(sessions, batch, depth, meet, times, verify)
+        cycle, meet, step, share, drag = _cycle(sessions, batch, depth, meet, times, verify)
         if tokens / cycle > best:
             best = tokens / cycle
             mates, crowded = meet - 1.0, meet >= batch
             rows = mates * (1.0 + depth * times.fill)
-            found = Company(depth, mates, rows, mates * tokens, step, share, crowded)
+            found = Company(depth, mates, rows, mates * tokens, step, share, crowded, drag)
     yield found
 
 
@@ -128,18 +139,20 @@ def _cycle(
     meet: float,
     times: Times,
     verify: Callable[[float], float],
-) -> tuple[float, float, float, float]:
-    """C, the sessions that meet in a step (`meet`: about so many), its time and its share of the
-    time."""
-    think = times.think_us(depth)
+) -> tuple[float, float, float, float, float]:
+    """C, the sessions that meet in a step (`meet`: about so many), its time, its share of the
+    time, and what drafts add to it."""
+    think, each = times.think_us(depth), times.drag_us(depth)
     rows = 1.0 + depth * times.fill
-    cycle = step = share = 0.0
+    cycle = step = drag = 0.0
+    share = 1.0
     for _ in range(ROUNDS):
-        step = verify(max(1.0, meet * rows))
+        drag = share * min(meet, sessions - 1.0) * each
+        step = verify(max(1.0, meet * rows)) + drag
         share = min(1.0, (sessions - 1) * step / (think + 1.5 * step))
         cycle = max(think + wait(think, step, share) + step, sessions / batch * step)
         meet = min(float(batch), max(1.0, sessions * step / cycle))
-    return cycle, meet, step, share
+    return cycle, meet, step, share, drag
 
 
 def wait(think: float, step: float, share: float) -> float:

@@ -61,6 +61,10 @@ class FixedDepth:
     time_left_s: float
     p_min: float = 0.0
 
+    def calls(self, remaining: int) -> bool:
+        """Where there is anything to draft, from the start."""
+        return self.depth > 0
+
     def choose(self, remaining: int) -> Budget | None:
         """The same budget every time; K is below `remaining`: a round emits one more than it
         accepts."""

@@ -12,6 +12,11 @@ FAST = 0.2
 SLOW = 0.05
 KEPT = 64
 RIDGE = 0.5
+# Of VerifyCost, in units of the variance of a pass, some (0.1 of its time) squared: what is not
+# known of the factor without a profile and with one, and of the drag; what of them a pass changes.
+UNKNOWN, PROFILED, DRAG = 1e6, 25.0, 100.0
+MOOD, WANDERING = 0.0123, 0.02
+MOST_DRAG = 2.0
 
 
 class Mean:
@@ -28,6 +33,11 @@ class Mean:
         self.count += 1
         self.value += (value - self.value) * max(self._weight, 1.0 / self.count)
         self._last.append(value)
+
+    @property
+    def last(self) -> float:
+        """The last sample; 0 without any."""
+        return self._last[-1] if self._last else 0.0
 
     @property
     def p95(self) -> float:
@@ -69,12 +79,16 @@ class Line:
 
 
 class VerifyCost:
-    """v(rows): a target pass by the rows of its step.
+    """v(rows): a target pass by the rows of its step, no draft being made meanwhile.
 
     The start-up profile, times what live passes take of it: a factor for all rows, which follows
     the machine's mood quickly, and one for passes of about these rows, which believes the first of
     them, since a profile is easily disturbed, and then follows slowly.
     Without a profile v is flat until passes tell otherwise.
+
+    drag: by how much a pass takes longer for each microsecond of drafting meanwhile; 0 where they
+    share nothing. A pass is v(rows) + drag x drafted, and a Kalman filter of two states that wander
+    (the factor's logarithm, the drag) says which of them a surprise is due to.
 
     Args:
         profile: (rows, context, microseconds) of each size that was measured.
@@ -92,7 +106,10 @@ class VerifyCost:
         self._factor = 1.0
         self._local: dict[int, float] = {}
         self._seen: dict[int, int] = {}
+        self.drag = 0.0
         self.passes = 0
+        # Variances of factor and drag, and their covariance.
+        self._spread = (PROFILED if self._tables else UNKNOWN, DRAG, 0.0)
         self.settle(0)
 
     def settle(self, context: int) -> None:
@@ -114,23 +131,37 @@ class VerifyCost:
         """v(rows), rows at least 1."""
         return self._base(rows) * self._factor * self._local.get(_bucket(rows), 1.0)
 
-    def learn(self, rows: int, time_us: float) -> None:
-        """A pass of `rows` rows took this long."""
+    def learn(self, rows: int, time_us: float, drafted_us: float = 0.0) -> None:
+        """A pass of `rows` rows took this long; drafts were made for `drafted_us` of it."""
         bucket = _bucket(rows)
         local = self._local.get(bucket, 1.0)
-        base = self._base(rows)
-        ratio = time_us / (base * self._factor * local)
-        if self.passes == 0:
-            self._factor *= ratio
-        else:
-            ratio = min(4.0, max(0.25, ratio))  # one outlier does not turn the table over
-            common = max(FAST / 2, 1.0 / (self.passes + 1))
-            self._factor *= ratio**common
+        expected = self._base(rows) * self._factor * local
+        met = drafted_us / expected
+        ratio = time_us / expected - self.drag * met
+        if self._spread[0] < PROFILED:  # one outlier does not turn the table over
+            ratio = min(4.0, max(0.25, ratio))
+        common, drag = self._gains(met)
+        self._factor *= max(0.25, ratio) ** common
+        self.drag = min(MOST_DRAG, max(0.0, self.drag + drag * (ratio - 1.0)))
+        if self.passes:
             own = (1.0 - common) / (1.0 + self._seen.get(bucket, 0))
             slow = SLOW if self._tables else 2 * SLOW
-            self._local[bucket] = local * ratio ** max(own, slow)
+            self._local[bucket] = local * max(0.25, ratio) ** (max(own, slow) / (1.0 + 4.0 * met))
         self._seen[bucket] = self._seen.get(bucket, 0) + 1
         self.passes += 1
+
+    def _gains(self, met: float) -> tuple[float, float]:
+        """How far factor and drag follow a pass that met so much drafting, in units of v."""
+        factor, drag, both = self._spread
+        on_factor, on_drag = factor + met * both, both + met * drag
+        noise = 1.0 + on_factor + met * on_drag
+        gains = on_factor / noise, on_drag / noise
+        self._spread = (
+            factor - gains[0] * on_factor + MOOD,
+            min(DRAG, drag - gains[1] * on_drag + WANDERING),
+            both - gains[0] * on_drag,
+        )
+        return gains
 
     def _base(self, rows: float) -> float:
         at = bisect_right(self._points, rows, 1, len(self._slopes)) - 1

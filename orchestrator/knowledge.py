@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.company import ALONE, Company, Times, search
+from orchestrator.contention import Drafting
 from orchestrator.costs import Line, Mean, VerifyCost
 from orchestrator.survival import Counts, survival
 from outrider.core.round import Load
@@ -23,6 +24,7 @@ class TargetCosts:
     wire: Mean = field(default_factory=Mean)
     gap: Mean = field(default_factory=Mean)
     load: Load = field(default_factory=Load)
+    drafting: Drafting = field(default_factory=Drafting)
     full: Mean = field(default_factory=Mean)  # share of the steps that left somebody out
     batch: int = 1 << 30  # most sessions in a step
 
@@ -36,6 +38,7 @@ class DraftCosts:
     wire: Mean = field(default_factory=Mean)
     queue: Mean = field(default_factory=Mean)
     waited: Mean = field(default_factory=Mean)
+    opening: Mean = field(default_factory=Mean)  # from asking for a session to its first draft
     counts: Counts = field(default_factory=Counts)
     fill: Mean = field(default_factory=Mean)
     company: Company = ALONE
@@ -43,6 +46,22 @@ class DraftCosts:
     searched_sessions: int = 0
     measured_at: float = 0.0
     measured_sessions: int = 0
+    rests_until: float = 0.0  # seconds: no shadow draft before, but where one is called for
+
+    def times(self, target: TargetCosts, fill: float) -> Times:
+        """What a session's rounds take beside the step; `fill`: of its own drafts."""
+        fixed, step = self.line.fit()
+        # Who is alone waits no longer for what others had drafted.
+        queue = self.queue.last if target.load.sessions <= 1 else self.queue.value
+        return Times(
+            fixed + self.wire.value + min(queue, self.queue.value),
+            step if self.line.known else None,
+            target.wire.value,
+            max(0.0, target.gap.value),
+            fill,
+            fixed,
+            target.verify.drag * target.drafting.own,
+        )
 
     def meet(self, target: TargetCosts, times: Times, most: int) -> Company:
         """Whom a session meets in a step: found for all sessions of this drafter, one depth a call.

@@ -91,11 +91,15 @@ class Verifier(Protocol):
 
 
 class Drafter(Protocol):
-    """One session on a draft replica. It may be slow, absent or dead; it never raises for that."""
+    """One session on a draft replica, once it was opened. It may be slow, absent or dead; it never
+    raises for that."""
 
     @property
     def method(self) -> str:
         """The drafter that the session opened with."""
+
+    def open(self) -> None:
+        """Asks for the session; called once."""
 
     @property
     def ready(self) -> bool:
@@ -142,6 +146,9 @@ class Witness(Protocol):
 
 class Controller(Protocol):
     """Chooses what the next round may draft."""
+
+    def calls(self, remaining: int) -> bool:
+        """Whether the drafter is to open a session now; asked until it does."""
 
     def choose(self, remaining: int) -> Budget | None:
         """A budget, or None for K=0, with `remaining` tokens still allowed."""

@@ -68,6 +68,10 @@ class RemoteDrafter:
         self._refused = False
         self._waiting: asyncio.Future[draft_pb2.Proposal | None] | None = None
         self._outstanding = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        """Opens a session behind what was observed so far, and keeps one open."""
         self._task = asyncio.create_task(self._keep_open(), name="drafter")
 
     @property
@@ -120,8 +124,9 @@ class RemoteDrafter:
 
     async def close(self) -> None:
         """Ends the session; the replica frees its cache."""
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
     def _checked(
         self, message: draft_pb2.Proposal, budget: Budget, base_len: int, root: int

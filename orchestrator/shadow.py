@@ -23,8 +23,11 @@ class Planner(Protocol):
     def shadow(self, remaining: int) -> Budget | None:
         """What to draft now, with `remaining` tokens still allowed; None: nothing."""
 
+    def drafted(self, budget: Budget, proposal: Proposal | None, waited_s: float) -> None:
+        """A proposal arrived; None: too late."""
+
     def shadowed(
-        self, budget: Budget, proposal: Proposal | None, waited_s: float, compared: int, kept: int
+        self, budget: Budget, proposal: Proposal | None, compared: int, kept: int
     ) -> None:
         """A proposal (None: too late) was compared with `compared` tokens and agreed to `kept`."""
 
@@ -39,7 +42,6 @@ class Shadow:
         self._budget = Budget(0, 0)
         self._proposal: Proposal | None = None
         self._behind: list[int] = []  # tokens committed behind the draft's root
-        self._waited_s = 0.0
 
     @property
     def idle(self) -> bool:
@@ -73,7 +75,7 @@ class Shadow:
         started = time.perf_counter()
         self._behind.clear()  # the drafter is asked behind what it has observed until now
         self._proposal = await self._drafter.propose(self._budget)
-        self._waited_s = time.perf_counter() - started
+        self._planner.drafted(self._budget, self._proposal, time.perf_counter() - started)
 
     def _compare(self, *, final: bool) -> None:
         proposal, compared, kept = self._proposal, 0, 0
@@ -85,7 +87,7 @@ class Shadow:
         if not self._task.cancelled():
             self._task.result()
         self._task = None
-        self._planner.shadowed(self._budget, proposal, self._waited_s, compared, kept)
+        self._planner.shadowed(self._budget, proposal, compared, kept)
 
 
 def agreement(tree: TokenTree, tokens: Sequence[int], asked: int) -> tuple[int, int]:

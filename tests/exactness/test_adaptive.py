@@ -42,6 +42,9 @@ class Restless:
         self.nodes = nodes
         self.shadows: list[tuple[int, int]] = []
 
+    def calls(self, remaining: int) -> bool:
+        return True
+
     def choose(self, remaining: int) -> Budget | None:
         depth = min(self.random.choice([0, 0, 1, 2, 3, 5, 8]), remaining - 1)
         return Budget(depth, depth + self.nodes, m=4, time_left_s=1e6) if depth > 0 else None
@@ -50,8 +53,11 @@ class Restless:
         depth = min(self.random.choice([1, 2, 4]), remaining - 1)
         return Budget(depth, depth, m=4, time_left_s=1e6) if depth > 0 else None
 
+    def drafted(self, budget: Budget, proposal: Proposal | None, waited_s: float) -> None:
+        pass
+
     def shadowed(
-        self, budget: Budget, proposal: Proposal | None, waited_s: float, compared: int, kept: int
+        self, budget: Budget, proposal: Proposal | None, compared: int, kept: int
     ) -> None:
         assert kept <= compared <= budget.depth
         self.shadows.append((compared, kept))
@@ -123,6 +129,9 @@ async def test_shadow_drafts_of_the_targets_own_weights_agree_and_a_strangers_do
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 async def test_shadow_drafts_are_in_no_reported_count(sampling: str) -> None:
     class Never(Restless):
+        def calls(self, remaining: int) -> bool:
+            return True
+
         def choose(self, remaining: int) -> Budget | None:
             return None
 

@@ -94,14 +94,20 @@ class _Beside:
     def __init__(self) -> None:
         self.depths: list[int] = []
 
+    def calls(self, remaining: int) -> bool:
+        return True
+
     def choose(self, remaining: int) -> Budget | None:
         return None
 
     def shadow(self, remaining: int) -> Budget | None:
         return Budget(2, 2, m=4, time_left_s=1e6) if remaining > 2 else None
 
+    def drafted(self, budget: Budget, proposal: Proposal | None, waited_s: float) -> None:
+        pass
+
     def shadowed(
-        self, budget: Budget, proposal: Proposal | None, waited_s: float, compared: int, kept: int
+        self, budget: Budget, proposal: Proposal | None, compared: int, kept: int
     ) -> None:
         self.depths.append(0 if proposal is None else proposal.tree.depth)
 

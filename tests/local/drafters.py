@@ -76,6 +76,9 @@ class LocalDrafter:
         self._dead = False
         self._session = self._open()
 
+    def open(self) -> None:
+        """It was there from the start."""
+
     @property
     def ready(self) -> bool:
         """Each look brings a late or lost drafter one step nearer to its return."""

@@ -28,6 +28,9 @@ class Handover:
     inner: Controller
     free: Callable[[int], bool]
 
+    def calls(self, remaining: int) -> bool:
+        return True
+
     def choose(self, remaining: int) -> Budget | None:
         return None if self.free(remaining) else self.inner.choose(remaining)
 

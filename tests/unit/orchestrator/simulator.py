@@ -2,14 +2,16 @@
 
 Steps are continuous batching as the target does it: whatever waits goes into the next step, free
 runs take part in every step, a step takes v(rows). Drafts take a fixed time and one step a depth
-and never wait for each other. Throughput counts the tokens that a round yields in the mean, so that
+and never wait for each other; where they share the target's cores they are made one after the
+other, and a step takes so much longer as drafts are made meanwhile. Throughput counts the tokens that a round yields in the mean, so that
 luck does not blur the comparison; controllers see the drawn ones.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,7 +35,8 @@ class World:
     """acceptance: chance that a drafted token is kept, as the others before it were, by depth.
 
     draft_us: of one depth; wire_us: of each of the two services, there and back; verify: v(rows) in
-    microseconds; batch: most sessions in a step.
+    microseconds; batch: most sessions in a step. shared: the time by which a microsecond of drafting
+    lengthens a step that is under way.
     """
 
     acceptance: Sequence[float]
@@ -42,6 +45,7 @@ class World:
     verify: Cost
     batch: int = 1 << 30
     draft_wire_us: float | None = None
+    shared: float = 0.0
 
     def survival(self, depth: int) -> float:
         return float(np.prod(self.acceptance[:depth]))
@@ -49,9 +53,11 @@ class World:
     def tokens(self, depth: int) -> float:
         return 1.0 + sum(self.survival(i) for i in range(1, depth + 1))
 
+    def way(self) -> float:
+        return self.wire_us if self.draft_wire_us is None else self.draft_wire_us
+
     def draft_time(self, depth: int) -> float:
-        wire = self.wire_us if self.draft_wire_us is None else self.draft_wire_us
-        return wire + depth * self.draft_us
+        return self.way() + depth * self.draft_us
 
 
 class Fixed:
@@ -59,6 +65,9 @@ class Fixed:
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
+
+    def calls(self, remaining: int) -> bool:
+        return True
 
     def choose(self, remaining: int) -> Budget | None:
         return Budget(self.depth, self.depth) if self.depth else None
@@ -90,6 +99,9 @@ class Simulation:
         self.tokens = 0.0
         self.chosen: list[int] = []
         self._rng = np.random.default_rng(seed)
+        self._drafts: list[tuple[float, float]] = []  # when they are made, where that matters
+        self._told: list[tuple[float, int, Any, Budget, Proposal, float]] = []
+        self.clock = 0.0
         self.join(controllers)
 
     def run(self, for_us: float) -> float:
@@ -118,12 +130,46 @@ class Simulation:
         taken, left_out = waiting[: self.world.batch], waiting[self.world.batch :]
         rows = sum(1 if s.running else 1 + s.asked for s in taken)
         began = self.now
-        forward = self.world.verify(rows)
+        forward = self._forward(rows)
         self.now += forward
+        self._tell()
         load = Load(len(self.streams), rows, 0, len(taken), len(left_out))
         for stream in taken:
             stream.turns += 1
             (self._ran if stream.running else self._verified)(stream, load, began, forward)
+
+    def _forward(self, rows: int) -> float:
+        """A step that begins now."""
+        alone = forward = self.world.verify(rows)
+        if self.world.shared:
+            self._drafts = [(start, end) for start, end in self._drafts if end > self.now]
+            for _ in range(3):  # what lengthens it lets it meet more drafts
+                until = self.now + forward
+                met = sum(max(0.0, min(e, until) - max(s, self.now)) for s, e in self._drafts)
+                forward = alone + self.world.shared * met
+        return forward
+
+    def _draft(self, stream: Stream, budget: Budget, took_us: float, at: float) -> float:
+        """When a draft that is asked for at `at` is there."""
+        queue = 0.0
+        making = budget.depth * self.world.draft_us
+        if self.world.shared:
+            asked = at + max(0.0, took_us - making) / 2
+            begins = max([asked, *(end for _, end in self._drafts)])
+            queue = begins - asked
+            self._drafts.append((begins, begins + making))
+        proposal = replace(self._proposal(budget.depth), queue_us=int(queue))
+        there = at + took_us + queue
+        told = (there, len(self._told), stream.controller, budget, proposal, (there - at) / 1e6)
+        heapq.heappush(self._told, told)
+        return there
+
+    def _tell(self) -> None:
+        """Controllers hear of the drafts that have come, at the time at which they came."""
+        while self._told and self._told[0][0] <= self.now:
+            self.clock, _, controller, *what = heapq.heappop(self._told)
+            controller.drafted(*what)
+        self.clock = self.now
 
     def _ran(self, stream: Stream, load: Load, began: float, forward: float) -> None:
         self.tokens += 1.0
@@ -144,7 +190,8 @@ class Simulation:
         if stream.shadow is None:
             budget = stream.controller.shadow(FOREVER)
             if budget is not None:
-                stream.shadow = (self.now + self.world.draft_time(budget.depth), budget)
+                took = self.world.draft_time(budget.depth)
+                stream.shadow = (self._draft(stream, budget, took, self.now), budget)
                 stream.agreement = [self._walk(budget.depth), 0]
             return
         stream.agreement[1] += 1
@@ -152,13 +199,8 @@ class Simulation:
         kept, compared = stream.agreement
         if self.now >= due and (compared > kept or compared >= budget.depth):
             stream.shadow = None
-            stream.controller.shadowed(
-                budget,
-                self._proposal(budget.depth),
-                self.world.draft_time(budget.depth) / 1e6,
-                budget.depth,
-                kept,
-            )
+            proposal = self._proposal(budget.depth)
+            stream.controller.shadowed(budget, proposal, budget.depth, kept)
 
     def _verified(self, stream: Stream, load: Load, began: float, forward: float) -> None:
         depth, kept = stream.asked, self._walk(stream.asked)
@@ -181,8 +223,7 @@ class Simulation:
         if budget is not None:
             # Varying times, or streams that began together would stay in step for ever.
             taken = self.world.draft_time(budget.depth) * self._rng.uniform(0.7, 1.3)
-            stream.controller.drafted(budget, self._proposal(budget.depth), taken / 1e6)
-            stream.ready_at += taken
+            stream.ready_at = self._draft(stream, budget, taken, stream.ready_at)
 
     def _walk(self, depth: int) -> int:
         for i in range(depth):
@@ -233,7 +274,7 @@ class AdaptiveCrew:
                 Survival(self.drafter.counts, MOST),
                 self.target,
                 self.drafter,
-                clock=lambda: self.simulation.now / 1e6,
+                clock=lambda: self.simulation.clock / 1e6,
             )
             for _ in range(count)
         ]

@@ -22,6 +22,7 @@ class Session:
 
     def __init__(self, *, whole: bool) -> None:
         self.choices: list[Choice] = []
+        self.now = 0.0
         drafter = DraftCosts()
         self.controller = AdaptiveDepth(
             Bounds(0, 2, 3, 2, whole),
@@ -31,6 +32,7 @@ class Session:
             drafter,
             told=self.choices.append,
             shadows=False,
+            clock=lambda: self.now,
         )
 
     def go_on(self, accepted: Sequence[int]) -> Budget | None:
@@ -39,9 +41,12 @@ class Session:
         if self.choices[-1].depth and len(self.choices) > 1 and self.choices[-2].depth == 0:
             budget = self.controller.choose(FAR)  # the run was halted for it
         if budget is None:
+            self.now += 0.01
             self.controller.ran(RunTokens((0,), 0, 10_000, ALONE), 0.01)
             return None
+        self.now += 0.0003
         self.controller.drafted(budget, Proposal(WIDE, "m", draft_us=200), 0.0003)
+        self.now += 0.018
         evidence = Evidence((), forward_us=18_000, load=Load(1, 4, 0, 1))
         self.controller.verified(4, 64, evidence, 0.018)
         self.controller.decided(budget, "m", WIDE, accepted)

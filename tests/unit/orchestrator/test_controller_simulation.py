@@ -95,6 +95,18 @@ def test_a_slow_way_to_the_drafter_never_costs_more_than_it_gains(trip_ms: int) 
     assert mean(rates) >= 0.965 * best_fixed(world, 1)
 
 
+@pytest.mark.parametrize("streams", [2, 4, 16])
+def test_drafts_on_the_targets_own_cores_are_left_alone_where_they_cost_the_others_more(
+    streams: int,
+) -> None:
+    """Alone drafting wins; among others each draft lengthens the steps of all, and K=0 is best."""
+    for acceptance in (0.5, 0.7):
+        world = flat_world(acceptance, lambda rows: 8e3 + 250 * rows, shared=1.0)
+        assert best_fixed(world, 1) > 1.1 * fixed_rate(world, 1, 0)
+        best = best_fixed(world, streams)
+        assert adaptive_rate(world, streams) >= 0.95 * best
+
+
 @pytest.mark.parametrize("batch", [1, 4])
 def test_steps_without_room_for_all_are_shared_well(batch: int) -> None:
     for acceptance in (0.3, 0.9):

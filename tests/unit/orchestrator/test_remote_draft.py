@@ -70,6 +70,7 @@ class World:
         self.drafter = RemoteDrafter(
             self._connect, "m", "r", [1, 2, 3], SamplingParams(temperature=0.0), 50, 100, **fields
         )
+        self.drafter.open()
 
     async def _connect(self) -> tuple[Call, Callable[[], None]]:
         self.calls.append(Call())
@@ -229,6 +230,7 @@ async def test_closing_while_there_is_no_replica_ends(monkeypatch: pytest.Monkey
         return None
 
     drafter = RemoteDrafter(nobody, "m", "r", [1], SamplingParams(), 9, 100)
+    drafter.open()
     await asyncio.sleep(0)
     assert not drafter.ready
     assert await drafter.propose(BUDGET) is None

@@ -59,8 +59,11 @@ class Planner:
     def shadow(self, remaining: int) -> Budget | None:
         return self.plans.pop() if self.plans else None
 
+    def drafted(self, budget: Budget, proposal: Proposal | None, waited_s: float) -> None:
+        pass
+
     def shadowed(
-        self, budget: Budget, proposal: Proposal | None, waited_s: float, compared: int, kept: int
+        self, budget: Budget, proposal: Proposal | None, compared: int, kept: int
     ) -> None:
         self.heard.append((proposal, compared, kept))
 

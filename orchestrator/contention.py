@@ -1,0 +1,46 @@
+"""When drafts were made, so that what they take from the target's steps is told from the steps' own
+time. Where draft and target share cores, a step that is under way while a draft is made takes
+longer; where they do not, the two have nothing to do with each other. Times are in microseconds, on
+one clock."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from orchestrator.costs import Mean
+
+KEPT = 64
+
+
+class Drafting:
+    """The last times in which drafts were made, each moment once.
+
+    own: mean share of a proposal's time that no earlier one had covered; 1 where each is made
+    alone, less where one batch makes several.
+    """
+
+    def __init__(self) -> None:
+        self._spans: deque[tuple[float, float]] = deque(maxlen=KEPT)
+        self._own = Mean()
+
+    @property
+    def own(self) -> float:
+        """The mean share; 1 before the first draft."""
+        return self._own.value if self._own.count else 1.0
+
+    def add(self, began: float, ended: float) -> None:
+        """A draft was made between two times; drafts are told in the order of their ends."""
+        fresh = max(began, self._spans[-1][1]) if self._spans else began
+        if ended > began:
+            self._own.add(max(0.0, ended - fresh) / (ended - began))
+        if ended > fresh:
+            self._spans.append((fresh, ended))
+
+    def within(self, began: float, ended: float) -> float:
+        """For how long drafts were made between two times."""
+        found = 0.0
+        for start, end in reversed(self._spans):
+            if end <= began:
+                break
+            found += max(0.0, min(end, ended) - max(start, began))
+        return found
