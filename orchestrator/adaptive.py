@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from orchestrator.company import Times
 from orchestrator.controller import choose
 from orchestrator.costs import Mean
 from orchestrator.knowledge import DraftCosts, TargetCosts
 from orchestrator.peers import RunTokens
-from orchestrator.probes import Probes
+from orchestrator.probes import CLOSE, Probes
 from orchestrator.state import Bounds, Choice, Reason, State
-from orchestrator.survival import Survival
+from orchestrator.survival import Siblings, Survival
 from outrider.core.round import Budget, Evidence, Load, Proposal
 from outrider.core.tree import TokenTree
 
@@ -23,8 +22,7 @@ SAVED = 0.005  # share of the tokens of free runs that may be spent on rounds to
 MOST_SAVED = 4.0
 PROBES = 4  # rounds in a row, where trees are whole: the first ones only find what to draft
 COMPANY_DECAY = 0.99
-PATIENCE = 8.0  # proposals are waited for so many times as long as 95 of 100 of them took
-LEAST_PATIENCE_S = 0.25
+ASK_EVERY = 8  # tokens of a run between two looks at rounds that do not nearly pay
 
 
 class AdaptiveDepth:
@@ -62,7 +60,7 @@ class AdaptiveDepth:
         self._shadows = shadows
         self._clock = clock
         self._fill = Mean()
-        self._caught, self._missed = 1.0, 3.0
+        self._siblings = Siblings()
         self._running = False
         self._leaving: Choice | None = None
         self._allowance = 0.0
@@ -74,6 +72,7 @@ class AdaptiveDepth:
         self._aging = AGING
         self._shadowing = Probes(target, drafter, clock)
         self._gain = 1.0  # of rounds, as the last choice saw it
+        self._calm, self._calm_sessions = 0, 0
         self._asks = False  # a round seems to pay; a shadow draft should say so first
         self._confirmed = False
 
@@ -82,13 +81,18 @@ class AdaptiveDepth:
     def calls(self, remaining: int) -> bool:
         """Whether the drafter, which has no session yet, is to open one: for rounds that seem to
         pay, or for a shadow draft."""
+        self._asked = True
+        sessions = self._target.load.sessions
+        if self._calm > 0 and sessions == self._calm_sessions:
+            self._calm -= 1
+            return False
         choice = choose(self.state(), self._bounds, remaining)
         if choice.depth:
             return True
         if self._shadows and self._shadowing.due:
             self._shadowing.call(self._probe_depth(remaining))
             return True
-        self._asked = True
+        self._calm, self._calm_sessions = ASK_EVERY if choice.gain < CLOSE else 0, sessions
         self._told(choice)
         return False
 
@@ -126,7 +130,7 @@ class AdaptiveDepth:
             verify=target.verify,
             times=times,
             company=drafter.meet(target, times, self._bounds.most),
-            sibling=self._caught / (self._caught + self._missed),
+            sibling=self._siblings.rate,
             running=self._running,
             change_us=target.wire.value + target.verify(1.0) + behind,
             allowance=self._allowance,
@@ -171,15 +175,7 @@ class AdaptiveDepth:
         self._probing = max(0, self._probing - 1)
         self._confirmed, self._aging = False, AGING
         self._shadowing.again()
-        spine = 0
-        parent = 0
-        for node in accepted:
-            if tree.children[parent][0] != node:
-                break
-            spine, parent = spine + 1, node
-        if len(tree.children[parent]) > 1:
-            hit = spine < len(accepted)
-            self._caught, self._missed = self._caught * 0.98 + hit, self._missed * 0.98 + (not hit)
+        spine = self._siblings.book(tree, accepted)
         if not self._late:  # what came too late says nothing of acceptance
             self._book(budget.depth, len(accepted) if self._bounds.whole else spine)
 
@@ -212,9 +208,7 @@ class AdaptiveDepth:
         probes.take(depth, self._gain)
         return self._for(Choice(depth, depth, Reason.PROBE))
 
-    def shadowed(
-        self, budget: Budget, proposal: Proposal | None, compared: int, kept: int
-    ) -> None:
+    def shadowed(self, budget: Budget, proposal: Proposal | None, compared: int, kept: int) -> None:
         """A shadow draft was compared with `compared` tokens of the run and agreed to `kept`."""
         self._confirmed = True
         if self._shadows and proposal is not None and compared:
@@ -234,14 +228,11 @@ class AdaptiveDepth:
     def _for(self, choice: Choice) -> Budget | None:
         if choice.depth < 1:
             return None
-        waited, limit = self._drafter.waited, self._budget.time_left_s
-        if waited.count >= 20:
-            limit = min(limit, max(LEAST_PATIENCE_S, PATIENCE * waited.p95 / 1e6))
         return replace(
             self._budget,
             depth=choice.depth,
             nodes=choice.nodes,
-            time_left_s=limit,
+            time_left_s=self._drafter.patience_s(self._budget.time_left_s),
             least_node=choice.least_node,
             least_level=choice.least_level,
         )

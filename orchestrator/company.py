@@ -30,9 +30,9 @@ ROUNDS = 2
 class Times:
     """What a round takes beside the step, microseconds: a proposal (fixed part, each depth), the
     wire to the target, and the time between two steps of a free run. draft_step_us is None where no
-    draft was ever measured. fill: share of the asked nodes that drafts have.
-    making_us: of the fixed part, what is drafting and neither wire nor queue. drag: the time by which
-    a microsecond of drafting lengthens a step that is under way."""
+    draft was ever measured. fill: share of the asked nodes that drafts have. making_us: of the
+    fixed part, what is drafting and neither wire nor queue. drag: the time by which a microsecond
+    of drafting lengthens a step that is under way."""
 
     draft_fixed_us: float = 0.0
     draft_step_us: float | None = None
@@ -57,8 +57,8 @@ class Company:
     """The others of a session, as it meets them in a step.
 
     depth: the best one for all. mates: sessions in a step beside it; rows: theirs. tokens: what all
-    of them make in a step, which takes step_us, drag_us of it for their drafts, and is under way for
-    this share of the time. full: whether steps have no room for all who wait.
+    of them make in a step, which takes step_us, drag_us of it for their drafts, and is under way
+    for this share of the time. full: whether steps have no room for all who wait.
     """
 
     depth: int = 0

@@ -14,6 +14,8 @@ from outrider.core.round import Load
 
 SHARED_DECAY = 0.998  # of a (method, class)'s counts, a trial: some five hundred of them count
 MOST_KEYS = 1024
+PATIENCE = 8.0  # proposals are waited for so many times as long as 95 of 100 of them took
+LEAST_PATIENCE_S = 0.25
 
 
 @dataclass
@@ -47,6 +49,12 @@ class DraftCosts:
     measured_at: float = 0.0
     measured_sessions: int = 0
     rests_until: float = 0.0  # seconds: no shadow draft before, but where one is called for
+
+    def patience_s(self, limit_s: float) -> float:
+        """How long a proposal is waited for, at most `limit_s`."""
+        if self.waited.count < 20:
+            return limit_s
+        return min(limit_s, max(LEAST_PATIENCE_S, PATIENCE * self.waited.p95 / 1e6))
 
     def times(self, target: TargetCosts, fill: float) -> Times:
         """What a session's rounds take beside the step; `fill`: of its own drafts."""

@@ -69,7 +69,6 @@ class Loop:
 
     async def run(self) -> AsyncGenerator[Committed, None]:
         """Yields tokens as they are committed, the prefill's first."""
-        self._call_drafter()
         empty = Proposal(TokenTree.root_only(self._tokens[-1]), "")
         yield self._settle(empty, await self._verifier.prefill())
         while not self._finished:
@@ -110,12 +109,15 @@ class Loop:
     def _finished(self) -> bool:
         return len(self._tokens) >= self._end or self._tokens[-1] in self._limits.stop_ids
 
-    def _call_drafter(self) -> None:
-        """Opens the drafter's session once the controller wants one: its prefill is not free."""
-        if not self._called and self._controller.calls(self._end - len(self._tokens)):
-            assert self._drafter is not None
-            self._called = True
-            self._drafter.open()
+    def call_drafter(self) -> bool:
+        """Opens the drafter's session where the controller wants one, which is not free; whether it
+        was opened now."""
+        if self._called or not self._controller.calls(self._end - len(self._tokens)):
+            return False
+        assert self._drafter is not None
+        self._called = True
+        self._drafter.open()
+        return True
 
     def _budget(self) -> Budget | None:
         if self._drafter is None or not self._drafter.ready:
@@ -193,8 +195,8 @@ class Loop:
                 committed = self._extend(list(chunk.tokens), [Kind.PLAIN] * len(chunk.tokens))
                 if self._shadow is not None and not halted:
                     self._shadow.ran(chunk.tokens, self._end - len(self._tokens))
-                if not self._finished:
-                    self._call_drafter()
+                if not self._finished and self.call_drafter() and not halted:
+                    await self._verifier.want_features()
                 yield committed
                 if not halted and not self._finished and self._budget() is not None:
                     halted = True

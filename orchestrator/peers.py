@@ -83,6 +83,9 @@ class Verifier(Protocol):
         """Lets the target commit by itself up to max_tokens; ends behind a stop id, max_tokens or
         `halt`."""
 
+    async def want_features(self) -> None:
+        """Feature rows are sent from now on, where they were left for later."""
+
     async def halt(self) -> None:
         """Ends a free run soon: its iterator still yields what was committed meanwhile."""
 

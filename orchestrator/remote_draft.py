@@ -53,6 +53,7 @@ class RemoteDrafter:
         self.late = 0
         self.round_bytes = 0
         self.features = features
+        self._fed = features is None
         self._connect = connect
         self._request_id = request_id
         self._sampling = sampling
@@ -76,8 +77,9 @@ class RemoteDrafter:
 
     @property
     def ready(self) -> bool:
-        """Whether the replica has prefilled and owes no reply."""
-        return self._opened and self._outstanding == 0
+        """Whether the replica has prefilled and owes no reply, and features have come where it
+        wants any."""
+        return self._opened and self._outstanding == 0 and self._fed
 
     def observe(
         self, tokens: Sequence[int], features: Sequence[Features], samples: Sequence[int]
@@ -89,6 +91,7 @@ class RemoteDrafter:
         self._tokens += tokens
         if self.features is not None:
             self._pending_features += features
+            self._fed |= bool(features)
         if samples:
             self._samples = samples
 

@@ -51,8 +51,10 @@ class RemoteVerifier:
         sampling: SamplingParams,
         max_tokens: int,
         features: FeatureSpec | None,
+        *,
+        later: bool = False,
     ) -> None:
-        """Starts the stream and the prefill."""
+        """Starts the stream and the prefill; later: no features before `want_features`."""
         self._call = self._stub.Verify()
         await self._write(
             open=target_pb2.TargetOpen(
@@ -63,6 +65,7 @@ class RemoteVerifier:
                 features=None
                 if features is None
                 else types_pb2.FeatureSpec(taps=features.taps, window=features.window),
+                features_later=later,
             )
         )
 
@@ -148,6 +151,10 @@ class RemoteVerifier:
             if tokens.base_len - acknowledged >= ACK_EVERY:
                 acknowledged = tokens.base_len
                 await self._write(acknowledge=target_pb2.Acknowledge(base_len=acknowledged))
+
+    async def want_features(self) -> None:
+        """Features come from the next step of the free run on."""
+        await self._write(acknowledge=target_pb2.Acknowledge(features=True))
 
     async def halt(self) -> None:
         """Ends a free run soon."""

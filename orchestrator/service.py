@@ -149,11 +149,17 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         if self._metrics is not None:
             self._metrics.running.inc()
         try:
+            loop = self._loop(request, verifier, drafter, report, steered)
+            later = not loop.call_drafter()
             features = None if drafter is None else drafter.features
             await verifier.open(
-                request.request_id, request.prompt, request.sampling, request.max_tokens, features
+                request.request_id,
+                request.prompt,
+                request.sampling,
+                request.max_tokens,
+                features,
+                later=later,
             )
-            loop = self._loop(request, verifier, drafter, report, steered)
             async with aclosing(loop.run()) as committed:
                 async for part in committed:
                     message = reply.part(part)

@@ -26,9 +26,7 @@ class Planner(Protocol):
     def drafted(self, budget: Budget, proposal: Proposal | None, waited_s: float) -> None:
         """A proposal arrived; None: too late."""
 
-    def shadowed(
-        self, budget: Budget, proposal: Proposal | None, compared: int, kept: int
-    ) -> None:
+    def shadowed(self, budget: Budget, proposal: Proposal | None, compared: int, kept: int) -> None:
         """A proposal (None: too late) was compared with `compared` tokens and agreed to `kept`."""
 
 

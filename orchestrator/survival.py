@@ -20,6 +20,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from operator import mul
 
+from outrider.core.tree import TokenTree
+
 SHAPE = 12.0
 LEVEL = 12.0  # trials: requests of a class differ by some 0.13 in their rate
 LIKE = 6.0  # trials for which the depth before stands in
@@ -28,6 +30,7 @@ RECENT = 0.8
 ALARM = 3.0
 FORGET = 0.05
 DEFAULT = 0.8  # where nothing is known: good enough for speculation to be tried
+SIBLING_DECAY = 0.98
 LEAST, MOST = 0.001, 0.999
 
 
@@ -127,6 +130,32 @@ class Survival:
             n, k = (tried[i], kept[i]) if i < len(tried) else (0.0, 0.0)
             found.append((k + SHAPE * prior) / (n + SHAPE))
         return found
+
+
+class Siblings:
+    """How often a further child is kept where the first one was not."""
+
+    def __init__(self) -> None:
+        self._caught, self._missed = 1.0, 3.0
+
+    @property
+    def rate(self) -> float:
+        """The chance."""
+        return self._caught / (self._caught + self._missed)
+
+    def book(self, tree: TokenTree, accepted: Sequence[int]) -> int:
+        """The walk kept these nodes; returns how many of them are first children from the root on,
+        a chain's length."""
+        spine = parent = 0
+        for node in accepted:
+            if tree.children[parent][0] != node:
+                break
+            spine, parent = spine + 1, node
+        if len(tree.children[parent]) > 1:
+            hit = spine < len(accepted)
+            self._caught = self._caught * SIBLING_DECAY + hit
+            self._missed = self._missed * SIBLING_DECAY + (not hit)
+        return spine
 
 
 def _odds(rate: float) -> float:

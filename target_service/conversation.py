@@ -85,7 +85,9 @@ class Conversation:
             elif kind == "free_run":
                 if not await self._free_run(message.free_run):
                     return
-            elif kind not in ("acknowledge", "halt"):  # these two may cross the end of a free run
+            elif kind == "acknowledge":  # it and halt may cross the end of a free run
+                self._acknowledged(message.acknowledge)
+            elif kind != "halt":
                 raise InvalidArgument(
                     f"message: {kind}, limit verify, free_run, acknowledge or halt"
                 )
@@ -173,10 +175,7 @@ class Conversation:
             return False
         kind = message.WhichOneof("message")
         if kind == "acknowledge":
-            base_len, limit = message.acknowledge.base_len, self._session.base_len
-            if base_len > limit:
-                raise FailedPrecondition(f"acknowledge.base_len: {base_len}, limit {limit}")
-            self._engine.acknowledge(self._session, base_len)
+            self._acknowledged(message.acknowledge)
         elif kind == "halt":
             self._engine.halt(self._session)
         else:
@@ -184,6 +183,15 @@ class Conversation:
                 f"message: {kind} during a free run, limit acknowledge or halt"
             )
         return True
+
+    def _acknowledged(self, message: target_pb2.Acknowledge) -> None:
+        if message.base_len > self._session.base_len:
+            raise FailedPrecondition(
+                f"acknowledge.base_len: {message.base_len}, limit {self._session.base_len}"
+            )
+        if message.features:
+            self._session.want_features()
+        self._engine.acknowledge(self._session, message.base_len)
 
     async def _tell(self, outcome: RunTokens) -> None:
         if outcome.tokens:

@@ -124,9 +124,12 @@ class TargetService(target_pb2_grpc.TargetServicer):
                 raise InvalidArgument("features.taps: a layer occurs twice, limit once each")
             features = FeatureRequest(tuple(message.features.taps), message.features.window)
         sampling = sampling_from_proto(message.sampling)
-        return self._engine.open(
-            message.request_id, message.prompt_ids, sampling, message.max_tokens, features
+        now, later = (None, features) if message.features_later else (features, None)
+        session = self._engine.open(
+            message.request_id, message.prompt_ids, sampling, message.max_tokens, now
         )
+        session.later = later
+        return session
 
 
 def _kv_memory(memory: Memory) -> target_pb2.KvMemory:

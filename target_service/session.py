@@ -47,6 +47,7 @@ class Session:
 
     serial: place in the order in which sessions were opened; steps: those that it took part in;
     active: when it last asked for something or took part in a step, by time.monotonic;
+    later: features that nobody has asked for yet.
     bits_exact: false once a tree was computed whose rows may differ in their last bits.
     """
 
@@ -68,6 +69,7 @@ class Session:
     prompt_features: list[Features] = field(default_factory=list)
     kept_features: list[Features] = field(default_factory=list)
     kept_rows: tuple[int, list[int]] | None = None
+    later: FeatureRequest | None = None
 
     @property
     def base_len(self) -> int:
@@ -120,6 +122,11 @@ class Session:
     def featured_rows(self) -> int:
         """Rows of the prompt whose features have been sent."""
         return max((part.start + part.rows for part in self.prompt_features), default=0)
+
+    def want_features(self) -> None:
+        """Features that were left for later are made from the next step on."""
+        if self.later is not None:
+            self.features, self.later = self.later, None
 
     def forget_rows(self) -> None:
         """Gives all memory of the cache back; its rows are computed again when they are needed."""

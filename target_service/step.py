@@ -17,7 +17,8 @@ from outrider.core.round import Features, Ids, NodeEvidence
 from outrider.core.tree import TokenTree
 from outrider.models.causal_lm import CausalLM, Segment
 from target_service.evidence import gather, walked
-from target_service.session import FeatureRequest, Session
+from target_service.features import Tapped
+from target_service.session import Session
 
 
 @dataclass(frozen=True)
@@ -80,11 +81,12 @@ def run(model: CausalLM, works: Sequence[Work]) -> StepResult:
             else hidden.states.new_empty((0, model.vocab_size))
         )
         outcomes: list[Outcome] = []
+        tapped = Tapped(hidden.taps, taps)
         used = 0
         for work, start, end in zip(works, starts, ends, strict=True):
             rows = len(_due(work, end))
-            tapped = None if hidden.taps is None else hidden.taps[end - len(work.tokens) : end]
-            outcomes.append(_outcome(work, start, logits[used : used + rows], tapped, taps))
+            first = end - len(work.tokens)
+            outcomes.append(_outcome(work, start, first, logits[used : used + rows], tapped))
             used += rows
         undo.pop_all()
     forward_us = int((time.perf_counter() - started) * 1e6)
@@ -96,48 +98,20 @@ def _due(work: Work, end: int) -> range:
     return range(end - len(work.tree), end) if work.tree is not None else range(0)
 
 
-def _outcome(
-    work: Work, start: int, logits: torch.Tensor, tapped: torch.Tensor | None, taps: Sequence[int]
-) -> Outcome:
-    session, wanted = work.session, work.session.features
+def _outcome(work: Work, start: int, first: int, logits: torch.Tensor, tapped: Tapped) -> Outcome:
+    """start: rows of the session before this step; first: the step's row where its own begin."""
+    session = work.session
+    known = max(0, session.featured_rows - start)  # rows that are computed a second time
     if work.tree is None:
-        first = max(0, session.featured_rows - start)  # rows that are computed a second time
         if session.round > 0:
             return Outcome()
-        rows = range(first, len(work.tokens))
-        part = _features(wanted, session, start + first, rows, tapped, taps)
-        return Outcome(prompt_features=part)
+        rows = range(known, len(work.tokens))
+        return Outcome(prompt_features=tapped.part(session, first, start + known, rows))
     samples, nodes = gather(session, work.tree, logits, work.supports)
     kept = walked(work.tree, samples, work.supports)
     in_front = len(work.tokens) - len(work.tree)  # rows of the prompt in the same chunk as the root
-    first = max(0, session.featured_rows - start)
-    front = range(first, in_front)
-    prompt_features = _features(wanted, session, start + first, front, tapped, taps)
+    front = range(known, in_front)
+    prompt_features = tapped.part(session, first, start + known, front)
     rows_kept = [in_front + node for node in kept]
-    features = _features(wanted, session, start + in_front, rows_kept, tapped, taps)
+    features = tapped.part(session, first, start + in_front, rows_kept)
     return Outcome(samples, nodes, kept, prompt_features, features)
-
-
-def _features(
-    wanted: FeatureRequest | None,
-    session: Session,
-    start: int,
-    rows: Sequence[int],
-    tapped: torch.Tensor | None,
-    taps: Sequence[int],
-) -> Features | None:
-    """Feature rows [len(rows), taps x hidden] of one work, those in front of the prompt's window
-    left out."""
-    if wanted is None or tapped is None:
-        return None
-    if session.round == 0 and wanted.window:
-        skip = len(session.tokens) - wanted.window - start
-        rows, start = rows[max(skip, 0) :], start + max(skip, 0)
-    if not rows:
-        return None
-    width = tapped.shape[1] // len(taps)
-    columns = torch.cat([torch.arange(width) + taps.index(tap) * width for tap in wanted.taps])
-    chosen = tapped[list(rows)][:, columns].to(torch.bfloat16).contiguous()
-    return Features(
-        start, chosen.shape[0], chosen.shape[1], chosen.view(torch.uint8).cpu().numpy().tobytes()
-    )

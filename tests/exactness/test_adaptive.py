@@ -56,9 +56,7 @@ class Restless:
     def drafted(self, budget: Budget, proposal: Proposal | None, waited_s: float) -> None:
         pass
 
-    def shadowed(
-        self, budget: Budget, proposal: Proposal | None, compared: int, kept: int
-    ) -> None:
+    def shadowed(self, budget: Budget, proposal: Proposal | None, compared: int, kept: int) -> None:
         assert kept <= compared <= budget.depth
         self.shadows.append((compared, kept))
 

@@ -106,9 +106,7 @@ class _Beside:
     def drafted(self, budget: Budget, proposal: Proposal | None, waited_s: float) -> None:
         pass
 
-    def shadowed(
-        self, budget: Budget, proposal: Proposal | None, compared: int, kept: int
-    ) -> None:
+    def shadowed(self, budget: Budget, proposal: Proposal | None, compared: int, kept: int) -> None:
         self.depths.append(0 if proposal is None else proposal.tree.depth)
 
 

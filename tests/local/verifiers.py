@@ -103,6 +103,9 @@ class LocalVerifier:
                 break
         session.free_run = None
 
+    async def want_features(self) -> None:
+        """They came from the start."""
+
     async def halt(self) -> None:
         self.halts += 1
         self._left = self._lag

@@ -3,8 +3,9 @@
 Steps are continuous batching as the target does it: whatever waits goes into the next step, free
 runs take part in every step, a step takes v(rows). Drafts take a fixed time and one step a depth
 and never wait for each other; where they share the target's cores they are made one after the
-other, and a step takes so much longer as drafts are made meanwhile. Throughput counts the tokens that a round yields in the mean, so that
-luck does not blur the comparison; controllers see the drawn ones.
+other, and a step takes so much longer as drafts are made meanwhile. Throughput counts the tokens
+that a round yields in the mean, so that luck does not blur the comparison; controllers see the
+drawn ones.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class World:
     """acceptance: chance that a drafted token is kept, as the others before it were, by depth.
 
     draft_us: of one depth; wire_us: of each of the two services, there and back; verify: v(rows) in
-    microseconds; batch: most sessions in a step. shared: the time by which a microsecond of drafting
-    lengthens a step that is under way.
+    microseconds; batch: most sessions in a step. shared: the time by which a microsecond of
+    drafting lengthens a step that is under way.
     """
 
     acceptance: Sequence[float]

@@ -93,6 +93,7 @@ class World:
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr(remote_draft, "REOPEN_S", (0.01,))
     made = World(features=FeatureSpec((0,)))
+    made.drafter._fed = True  # features came with the prefill
     yield made
     await made.drafter.close()
 
@@ -235,6 +236,16 @@ async def test_closing_while_there_is_no_replica_ends(monkeypatch: pytest.Monkey
     assert not drafter.ready
     assert await drafter.propose(BUDGET) is None
     await asyncio.wait_for(drafter.close(), 1)
+
+
+async def test_a_drafter_that_wants_features_is_not_asked_before_some_have_come() -> None:
+    world = World(features=FeatureSpec((0,)))
+    with pytest.raises(TimeoutError):
+        await world.opened()
+    assert await world.drafter.propose(BUDGET) is None
+    world.drafter.observe([4], [Features(3, 1, 1, b"ab")], ())
+    assert world.drafter.ready
+    await world.drafter.close()
 
 
 async def test_proposal_for_another_prefix_is_dropped(world: World) -> None:

@@ -62,9 +62,7 @@ class Planner:
     def drafted(self, budget: Budget, proposal: Proposal | None, waited_s: float) -> None:
         pass
 
-    def shadowed(
-        self, budget: Budget, proposal: Proposal | None, compared: int, kept: int
-    ) -> None:
+    def shadowed(self, budget: Budget, proposal: Proposal | None, compared: int, kept: int) -> None:
         self.heard.append((proposal, compared, kept))
 
 
