@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from draft_service.session import Request, Session
@@ -86,16 +87,18 @@ def prefill(session: Session, rows: int) -> bool:
     """Works off a slice of a session's prompt; whether that was the last one."""
     if session.drafting is None:
         session.drafting = session.drafter.open(session.prompt, session.sampling)
-    return session.drafter.prefill(session.drafting, rows)
+    with _counted(session):
+        return session.drafter.prefill(session.drafting, rows)
 
 
 def observe(session: Session, requests: Sequence[Request]) -> None:
     """Applies what requests committed."""
     if session.drafting is not None:
-        for request in requests:
-            session.drafter.observe(
-                session.drafting, request.new_tokens, request.features, request.samples
-            )
+        with _counted(session):
+            for request in requests:
+                session.drafter.observe(
+                    session.drafting, request.new_tokens, request.features, request.samples
+                )
 
 
 def close(session: Session) -> None:
@@ -103,6 +106,15 @@ def close(session: Session) -> None:
     if session.drafting is not None:
         session.drafter.close(session.drafting)
         session.drafting = None
+
+
+@contextmanager
+def _counted(session: Session) -> Iterator[None]:
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        session.worked_s += time.perf_counter() - started
 
 
 def _microseconds(seconds: float) -> int:

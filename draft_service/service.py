@@ -170,7 +170,7 @@ def _input_ended(reader: asyncio.Task[None], session: Session) -> None:
 
 def _reply_to_proto(reply: Reply, method: str) -> draft_pb2.DraftReply:
     if isinstance(reply, Prefilled):
-        return draft_pb2.DraftReply(ready=draft_pb2.Ready())
+        return draft_pb2.DraftReply(ready=draft_pb2.Ready(prefill_us=reply.prefill_us))
     request = reply.request
     return draft_pb2.DraftReply(
         proposal=proposal_to_proto(request.round, request.base_len, reply.proposal, method)

@@ -43,7 +43,9 @@ class Request:
 
 @dataclass(frozen=True)
 class Prefilled:
-    """The prompt is worked off."""
+    """The prompt is worked off, which took so many microseconds."""
+
+    prefill_us: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class Session:
     Newer requests win: the engine applies the tokens of all that wait and drafts for the newest
         alone.
     Requests wait in a bounded queue; when it is full, `submit` waits, and with it the stream.
+    worked_s: time spent on what was committed since the last reply.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Session:
         self.prefilled = False
         self.closed = False
         self.greeted = False
+        self.worked_s = 0.0
         self._wake = wake
         self._ending = False
         self._requests: asyncio.Queue[Request] = asyncio.Queue(bound)
@@ -127,12 +131,18 @@ class Session:
         """Answers the Open, once."""
         if not self.greeted:
             self.greeted = True
-            self._replies.put_nowait(Prefilled())
+            self._replies.put_nowait(Prefilled(self.take_worked_us()))
         self._end_if_idle()
+
+    def take_worked_us(self) -> int:
+        """`worked_s` in microseconds, each once."""
+        worked_us, self.worked_s = round(self.worked_s * 1e6), 0.0
+        return worked_us
 
     def answer(self, proposal: Proposal) -> None:
         """Answers the newest request."""
         if self.newest is not None:
+            proposal = replace(proposal, prefill_us=self.take_worked_us())
             self._replies.put_nowait(Drafted(self.newest, proposal))
             self.newest = None
         self._end_if_idle()

@@ -10,10 +10,10 @@ from orchestrator.controller import choose
 from orchestrator.costs import Mean
 from orchestrator.knowledge import DraftCosts, TargetCosts
 from orchestrator.peers import RunTokens
-from orchestrator.probes import CLOSE, Probes
+from orchestrator.probes import Probes
 from orchestrator.state import Bounds, Choice, Reason, State
 from orchestrator.survival import Siblings, Survival
-from outrider.core.round import Budget, Evidence, Load, Proposal
+from outrider.core.round import Budget, Evidence, Proposal
 from outrider.core.tree import TokenTree
 
 AGING = 0.01  # share of its weight that a token of a free run takes from what rounds told
@@ -22,7 +22,6 @@ SAVED = 0.005  # share of the tokens of free runs that may be spent on rounds to
 MOST_SAVED = 4.0
 PROBES = 4  # rounds in a row, where trees are whole: the first ones only find what to draft
 COMPANY_DECAY = 0.99
-ASK_EVERY = 8  # tokens of a run between two looks at rounds that do not nearly pay
 
 
 class AdaptiveDepth:
@@ -72,7 +71,6 @@ class AdaptiveDepth:
         self._aging = AGING
         self._shadowing = Probes(target, drafter, clock)
         self._gain = 1.0  # of rounds, as the last choice saw it
-        self._calm, self._calm_sessions = 0, 0
         self._asks = False  # a round seems to pay; a shadow draft should say so first
         self._confirmed = False
 
@@ -82,9 +80,7 @@ class AdaptiveDepth:
         """Whether the drafter, which has no session yet, is to open one: for rounds that seem to
         pay, or for a shadow draft."""
         self._asked = True
-        sessions = self._target.load.sessions
-        if self._calm > 0 and sessions == self._calm_sessions:
-            self._calm -= 1
+        if self._shadowing.calm:
             return False
         choice = choose(self.state(), self._bounds, remaining)
         if choice.depth:
@@ -92,7 +88,7 @@ class AdaptiveDepth:
         if self._shadows and self._shadowing.due:
             self._shadowing.call(self._probe_depth(remaining))
             return True
-        self._calm, self._calm_sessions = ASK_EVERY if choice.gain < CLOSE else 0, sessions
+        self._shadowing.rest(choice.gain)
         self._told(choice)
         return False
 
@@ -137,6 +133,12 @@ class AdaptiveDepth:
             probes=self._probes,
         )
 
+    def opened(self, prefill_us: int) -> None:
+        """The drafter has a session now."""
+        now = 1e6 * self._clock()
+        self._drafter.opening.add(prefill_us)
+        self._target.drafting.add(now - prefill_us, now)
+
     # The loop's Witness
 
     def drafted(self, budget: Budget, proposal: Proposal | None, waited_s: float) -> None:
@@ -154,8 +156,8 @@ class AdaptiveDepth:
         drafter.queue.add(proposal.queue_us)
         way = max(0.0, waited - proposal.draft_us - proposal.queue_us)
         drafter.wire.add(way)
-        ended = 1e6 * drafter.measured_at - way / 2
-        self._target.drafting.add(ended - proposal.draft_us, ended)
+        ended = 1e6 * self._clock() - way / 2
+        self._target.drafting.add(ended - proposal.draft_us - proposal.prefill_us, ended)
         self._fill.add(proposal.tree.drafted / budget.nodes)
         drafter.fill.add(proposal.tree.drafted / budget.nodes)
 
@@ -165,7 +167,7 @@ class AdaptiveDepth:
         way = max(0.0, waited_s * 1e6 - evidence.queue_us - evidence.forward_us)
         target.wire.add(way)
         target.verify.settle(context)
-        self._step(evidence.load, evidence.forward_us, way / 2)
+        target.stepped(evidence.load, evidence.forward_us, 1e6 * self._clock() - way / 2)
 
     def decided(
         self, budget: Budget, method: str, tree: TokenTree, accepted: Sequence[int]
@@ -193,14 +195,13 @@ class AdaptiveDepth:
         if not self._shadows:
             saved = self._allowance + SAVED * len(run.tokens)
             self._allowance = min(MOST_SAVED, saved)
-        self._step(run.load, run.forward_us)
+        self._target.stepped(run.load, run.forward_us, 1e6 * self._clock())
 
     # Shadow drafts
 
     def shadow(self, remaining: int) -> Budget | None:
         """What to draft beside a free run, if anything now."""
         probes = self._shadowing
-        probes.came()
         if not (self._asks or probes.stale or (self._shadows and probes.due)):
             return None
         self._asks = False
@@ -236,11 +237,3 @@ class AdaptiveDepth:
             least_node=choice.least_node,
             least_level=choice.least_level,
         )
-
-    def _step(self, load: Load, forward_us: int, ago_us: float = 0.0) -> None:
-        if load.rows and forward_us > 0:
-            ended = 1e6 * self._clock() - ago_us
-            met = self._target.drafting.within(ended - forward_us, ended)
-            self._target.verify.learn(load.rows, forward_us, met)
-        self._target.load = load
-        self._target.full.add(float(load.left_out > 0))

@@ -40,12 +40,14 @@ def control(
     settings: OrchestratorSettings,
     metrics: Metrics | None = None,
     tried: Try | None = None,
+    ours: int = 1,
 ) -> Control:
     """A fixed K where the request says so or has no drafter, else one that follows the rounds.
 
     Args:
         target: address of the replica, and what it says of itself.
         method: the drafter, as it describes itself.
+        ours: sessions of this process on the target, this one included.
         tried: hears of every round and shadow draft as (method, class, asked, kept).
     """
     wanted = request.speculation
@@ -68,6 +70,8 @@ def control(
         if metrics is not None:
             metrics.chose(choice)
 
+    costs = knowledge.target(address, profile_of(info.profile), info.max_batch)
+    costs.joined(ours)
     adaptive = AdaptiveDepth(
         Bounds(
             wanted.least,
@@ -80,10 +84,11 @@ def control(
             wanted.depth, wanted.nodes, settings.support, settings.draft_deadline_s, wanted.p_min
         ),
         Survival(counts, wanted.depth),
-        knowledge.target(address, profile_of(info.profile), info.max_batch),
+        costs,
         knowledge.drafter(name),
         shared=shared,
         told=told,
         shadows=not (request.sampling.draws or method.whole),
     )
+    drafter.on_open = adaptive.opened
     return Control(adaptive, (adaptive, *heard), Shadow(drafter, adaptive))

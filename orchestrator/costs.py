@@ -12,10 +12,10 @@ FAST = 0.2
 SLOW = 0.05
 KEPT = 64
 RIDGE = 0.5
-# Of VerifyCost, in units of the variance of a pass, some (0.1 of its time) squared: what is not
+# Of VerifyCost, in units of the variance of a pass, some (0.2 of its time) squared: what is not
 # known of the factor without a profile and with one, and of the drag; what of them a pass changes.
-UNKNOWN, PROFILED, DRAG = 1e6, 25.0, 100.0
-MOOD, WANDERING = 0.0123, 0.02
+UNKNOWN, PROFILED, DRAG = 1e6, 25.0, 25.0
+MOOD, WANDERING = 0.0123, 0.005
 MOST_DRAG = 2.0
 
 

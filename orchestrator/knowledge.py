@@ -30,6 +30,19 @@ class TargetCosts:
     full: Mean = field(default_factory=Mean)  # share of the steps that left somebody out
     batch: int = 1 << 30  # most sessions in a step
 
+    def joined(self, ours: int) -> None:
+        """A session is about to open, beside which this process has `ours` in all on the target;
+        it is better known than what the target said last."""
+        self.load = replace(self.load, sessions=max(self.load.sessions, ours))
+
+    def stepped(self, load: Load, forward_us: int, ended_us: float) -> None:
+        """A step with this load took so long, and ended at a time."""
+        if load.rows and forward_us > 0:
+            met = self.drafting.within(ended_us - forward_us, ended_us)
+            self.verify.learn(load.rows, forward_us, met)
+        self.load = load
+        self.full.add(float(load.left_out > 0))
+
 
 @dataclass
 class DraftCosts:
@@ -40,7 +53,7 @@ class DraftCosts:
     wire: Mean = field(default_factory=Mean)
     queue: Mean = field(default_factory=Mean)
     waited: Mean = field(default_factory=Mean)
-    opening: Mean = field(default_factory=Mean)  # from asking for a session to its first draft
+    opening: Mean = field(default_factory=Mean)  # what a session's prefill takes
     counts: Counts = field(default_factory=Counts)
     fill: Mean = field(default_factory=Mean)
     company: Company = ALONE

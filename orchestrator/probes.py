@@ -15,6 +15,7 @@ SELDOM = 96  # but no more than so many, and than these where rounds all but pay
 OFTEN = 32
 CLOSE = 0.95
 SHARE = 0.01
+PAUSE = 8  # tokens of a run between two looks at rounds that do not nearly pay
 STALE_S = 0.3  # a changed load calls for a new measure of the drafter after this long
 
 
@@ -33,7 +34,7 @@ class Probes:
         self._clock = clock
         self._next = self._gap = AFTER
         self._reserved = False
-        self._called_at: float | None = None
+        self._calm, self._sessions = 0, 0
 
     def again(self) -> None:
         """Begins anew: a round was made, or the text has changed."""
@@ -42,6 +43,17 @@ class Probes:
     def ran(self, tokens: int) -> None:
         """A free run brought tokens."""
         self._next -= tokens
+        self._calm -= tokens
+
+    @property
+    def calm(self) -> bool:
+        """Whether the last look at rounds is to do for this token, too."""
+        return self._calm > 0 and self._target.load.sessions == self._sessions
+
+    def rest(self, gain: float) -> None:
+        """Rounds were looked at and do not pay."""
+        self._calm = PAUSE if gain < CLOSE else 0
+        self._sessions = self._target.load.sessions
 
     @property
     def due(self) -> bool:
@@ -58,15 +70,8 @@ class Probes:
 
     def call(self, depth: int) -> None:
         """The session asks for its drafter, and drafts `depth` levels when it is there."""
-        self._called_at = self._clock()
         self._reserved = True
         self._spend(depth, self._drafter.opening.value)
-
-    def came(self) -> None:
-        """The drafter that was called is there."""
-        if self._called_at is not None:
-            self._drafter.opening.add(1e6 * (self._clock() - self._called_at))
-            self._called_at = None
 
     def take(self, depth: int, gain: float) -> None:
         """One is made now; gain: of rounds, as the last choice saw it."""

@@ -30,6 +30,8 @@ REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)
 class RemoteDrafter:
     """A session on a draft replica, and on another one when that is lost.
 
+    on_open: hears of each session that is ready, and of the time its prefill took, microseconds.
+
     Args:
         connect: gives a new Propose call on a live replica and what to call behind it; None: there
             is none.
@@ -65,6 +67,7 @@ class RemoteDrafter:
         self._samples: Sequence[int] = ()
         self._round = 0
         self._call: Any = None
+        self.on_open: Callable[[int], None] = lambda prefill_us: None
         self._opened = False
         self._refused = False
         self._waiting: asyncio.Future[draft_pb2.Proposal | None] | None = None
@@ -200,6 +203,7 @@ class RemoteDrafter:
             while (reply := await self._call.read()) is not grpc.aio.EOF:
                 if reply.HasField("ready"):
                     became_ready = self._opened = True
+                    self.on_open(reply.ready.prefill_us)
                 else:
                     self._receive(reply.proposal)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:

@@ -23,6 +23,7 @@ from orchestrator.remote_target import RemoteVerifier
 from orchestrator.reply import Reply
 from orchestrator.report import Report
 from orchestrator.requests import Method, Request, parse
+from orchestrator.router import Replica
 from orchestrator.settings import OrchestratorSettings
 from orchestrator.statistics import Statistics
 from outrider import __version__
@@ -144,8 +145,8 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
             target.stub, target.info.model.vocab_size, self._settings.target_deadline_s
         )
         reply = Reply(request, target.info, self._tokenizer.backend_tokenizer, started)
-        steered = self._control(request, drafter, (target.address, target.info))
         target.take()
+        steered = self._control(request, drafter, target)
         if self._metrics is not None:
             self._metrics.running.inc()
         try:
@@ -209,19 +210,21 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         self,
         request: Request,
         drafter: RemoteDrafter | None,
-        target: tuple[str, target_pb2.TargetInfo],
+        target: Replica[target_pb2.TargetInfo],
     ) -> Control:
         name = request.speculation.method
         methods = {method.name: method for method in self._cluster.methods}
+        assert target.info is not None
         return control(
             request,
             drafter,
-            target,
+            (target.address, target.info),
             methods.get(name, Method(name, request.speculation.depth)),
             self._knowledge,
             self._settings,
             self._metrics,
             None if self._statistics is None else self._statistics.try_,
+            target.sessions,
         )
 
     def _drafter(self, request: Request) -> RemoteDrafter | None:

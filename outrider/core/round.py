@@ -97,6 +97,8 @@ class Features:
 class Proposal:
     """The tree that a drafter sends, and q~ of each node whose children were drawn.
 
+    draft_us: time spent drafting; queue_us: from the request's arrival to its start; prefill_us:
+        time spent, besides, on what was committed since the last proposal.
     chances: of each node how likely it is to be accepted, 1 for the root and no child above its
         parent, where nothing was drawn and the drafter can tell; they stay in the draft service.
     """
@@ -106,6 +108,7 @@ class Proposal:
     drawn_from: Mapping[int, TruncatedDistribution] = field(default_factory=dict)
     draft_us: int = 0
     queue_us: int = 0
+    prefill_us: int = 0
     chances: tuple[float, ...] = ()
 
     @property

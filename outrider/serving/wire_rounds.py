@@ -77,6 +77,7 @@ def proposal_to_proto(
         ],
         draft_us=proposal.draft_us,
         queue_us=proposal.queue_us,
+        prefill_us=proposal.prefill_us,
     )
 
 
@@ -111,9 +112,8 @@ def proposal_from_proto(
                 f"those not in it: {strangers}"
             )
         drawn_from[node] = TruncatedDistribution(ids, weights)
-    return Proposal(
-        tree, message.method or session_method, drawn_from, message.draft_us, message.queue_us
-    )
+    times = message.draft_us, message.queue_us, message.prefill_us
+    return Proposal(tree, message.method or session_method, drawn_from, *times)
 
 
 def evidence_to_proto(

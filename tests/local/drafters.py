@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +75,8 @@ class LocalDrafter:
         self._busy = 0
         self._dead = False
         self._session = self._open()
+
+    on_open: Callable[[int], None]
 
     def open(self) -> None:
         """It was there from the start."""
