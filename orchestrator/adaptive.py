@@ -83,10 +83,10 @@ class AdaptiveDepth:
         if self._shadowing.calm:
             return False
         choice = choose(self.state(), self._bounds, remaining)
-        if choice.depth:
-            return True
-        if self._shadows and self._shadowing.due:
-            self._shadowing.call(self._probe_depth(remaining))
+        if choice.depth or (self._shadows and self._shadowing.due):
+            if not choice.depth:
+                self._shadowing.call(self._probe_depth(remaining))
+            self._target.drafting.ask(id(self), 1e6 * self._clock())
             return True
         self._shadowing.rest(choice.gain)
         self._told(choice)
@@ -137,6 +137,7 @@ class AdaptiveDepth:
         """The drafter has a session now."""
         now = 1e6 * self._clock()
         self._drafter.opening.add(prefill_us)
+        self._target.drafting.answered(id(self))
         self._target.drafting.add(now - prefill_us, now)
 
     # The loop's Witness
@@ -144,6 +145,7 @@ class AdaptiveDepth:
     def drafted(self, budget: Budget, proposal: Proposal | None, waited_s: float) -> None:
         """A proposal was waited for; None: it came too late."""
         drafter, waited = self._drafter, waited_s * 1e6
+        self._target.drafting.answered(id(self))
         self._behind = 0
         self._late = proposal is None
         drafter.measured_at = self._clock()
@@ -229,6 +231,7 @@ class AdaptiveDepth:
     def _for(self, choice: Choice) -> Budget | None:
         if choice.depth < 1:
             return None
+        self._target.drafting.ask(id(self), 1e6 * self._clock())
         return replace(
             self._budget,
             depth=choice.depth,

@@ -10,6 +10,7 @@ from collections import deque
 from orchestrator.costs import Mean
 
 KEPT = 64
+OVERDUE_US = 1e6  # a draft that is not there after this long is no longer waited for
 
 
 class Drafting:
@@ -22,6 +23,19 @@ class Drafting:
     def __init__(self) -> None:
         self._spans: deque[tuple[float, float]] = deque(maxlen=KEPT)
         self._own = Mean()
+        self._asked: dict[int, float] = {}
+
+    def ask(self, who: int, now: float) -> None:
+        """A session asks its drafter for something: a draft, or to open."""
+        self._asked[who] = now
+
+    def answered(self, who: int) -> None:
+        """The session's drafter has answered."""
+        self._asked.pop(who, None)
+
+    def known(self, until: float, now: float) -> bool:
+        """Whether all drafting up to a time has been told."""
+        return all(asked > until or asked < now - OVERDUE_US for asked in self._asked.values())
 
     @property
     def own(self) -> float:

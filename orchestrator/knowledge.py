@@ -3,11 +3,12 @@ by method and class. A new session starts from it."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from orchestrator.company import ALONE, Company, Times, search
-from orchestrator.contention import Drafting
+from orchestrator.contention import KEPT, Drafting
 from orchestrator.costs import Line, Mean, VerifyCost
 from orchestrator.survival import Counts, survival
 from outrider.core.round import Load
@@ -29,6 +30,8 @@ class TargetCosts:
     drafting: Drafting = field(default_factory=Drafting)
     full: Mean = field(default_factory=Mean)  # share of the steps that left somebody out
     batch: int = 1 << 30  # most sessions in a step
+    _last: tuple[int, int, float] = (0, 0, 0.0)  # rows, microseconds, end of a step
+    _steps: deque[tuple[int, int, float]] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def joined(self, ours: int) -> None:
         """A session is about to open, beside which this process has `ours` in all on the target;
@@ -36,10 +39,21 @@ class TargetCosts:
         self.load = replace(self.load, sessions=max(self.load.sessions, ours))
 
     def stepped(self, load: Load, forward_us: int, ended_us: float) -> None:
-        """A step with this load took so long, and ended at a time."""
-        if load.rows and forward_us > 0:
-            met = self.drafting.within(ended_us - forward_us, ended_us)
-            self.verify.learn(load.rows, forward_us, met)
+        """A step with this load took so long, and ended at a time; told by every session in it.
+
+        It is learnt from, once, when all drafts are known that were made meanwhile.
+        """
+        again = self._last[:2] == (load.rows, forward_us)
+        if (
+            load.rows
+            and forward_us > 0
+            and not (again and ended_us - self._last[2] < forward_us / 2)
+        ):
+            self._last = load.rows, forward_us, ended_us
+            self._steps.append(self._last)
+        while self._steps and self.drafting.known(self._steps[0][2], ended_us):
+            rows, took_us, ended = self._steps.popleft()
+            self.verify.learn(rows, took_us, self.drafting.within(ended - took_us, ended))
         self.load = load
         self.full.add(float(load.left_out > 0))
 
