@@ -158,8 +158,8 @@ class AdaptiveDepth:
         drafter.queue.add(proposal.queue_us)
         way = max(0.0, waited - proposal.draft_us - proposal.queue_us)
         drafter.wire.add(way)
-        ended = 1e6 * self._clock() - way / 2
-        self._target.drafting.add(ended - proposal.draft_us - proposal.prefill_us, ended)
+        busy, now = way + proposal.draft_us + proposal.prefill_us, 1e6 * self._clock()
+        self._target.drafting.add(now - busy, now)
         self._fill.add(proposal.tree.drafted / budget.nodes)
         drafter.fill.add(proposal.tree.drafted / budget.nodes)
 

@@ -31,7 +31,7 @@ class Times:
     """What a round takes beside the step, microseconds: a proposal (fixed part, each depth), the
     wire to the target, and the time between two steps of a free run. draft_step_us is None where no
     draft was ever measured. fill: share of the asked nodes that drafts have. making_us: of the
-    fixed part, what is drafting and neither wire nor queue. drag: the time by which a microsecond
+    fixed part, what is no waiting in a queue. drag: the time by which a microsecond
     of drafting lengthens a step that is under way."""
 
     draft_fixed_us: float = 0.0

@@ -1,7 +1,7 @@
 """When drafts were made, so that what they take from the target's steps is told from the steps' own
-time. Where draft and target share cores, a step that is under way while a draft is made takes
-longer; where they do not, the two have nothing to do with each other. Times are in microseconds, on
-one clock."""
+time. Where draft and target share cores, a step that is under way while a draft is made, or sent,
+takes longer; where they do not, the two have nothing to do with each other. Times are in
+microseconds, on one clock."""
 
 from __future__ import annotations
 

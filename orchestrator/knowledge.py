@@ -15,6 +15,7 @@ from outrider.core.round import Load
 
 SHARED_DECAY = 0.998  # of a (method, class)'s counts, a trial: some five hundred of them count
 MOST_KEYS = 1024
+STEADY = 0.01  # of a sample of the gap: what delays one step now and then delays rounds as well
 PATIENCE = 8.0  # proposals are waited for so many times as long as 95 of 100 of them took
 LEAST_PATIENCE_S = 0.25
 
@@ -25,7 +26,7 @@ class TargetCosts:
 
     verify: VerifyCost = field(default_factory=VerifyCost)
     wire: Mean = field(default_factory=Mean)
-    gap: Mean = field(default_factory=Mean)
+    gap: Mean = field(default_factory=lambda: Mean(STEADY))
     load: Load = field(default_factory=Load)
     drafting: Drafting = field(default_factory=Drafting)
     full: Mean = field(default_factory=Mean)  # share of the steps that left somebody out
@@ -94,7 +95,7 @@ class DraftCosts:
             target.wire.value,
             max(0.0, target.gap.value),
             fill,
-            fixed,
+            fixed + self.wire.value,
             target.verify.drag * target.drafting.own,
         )
 
