@@ -188,8 +188,8 @@ def _steps(item: Item) -> tuple[int, int]:
     return item.session.steps, item.session.serial
 
 
-def prompt_rows(works: Sequence[Work]) -> tuple[int, bool]:
-    """Rows that a step prefills or computes again, and whether streams that have begun take part
-    in it."""
+def prompt_rows(works: Sequence[Work]) -> tuple[int, int]:
+    """Rows that a step prefills or computes again, and those of streams that have begun."""
     rows = sum(len(work.tokens) - (len(work.tree) if work.tree else 0) for work in works)
-    return rows, any(work.session.round > 0 and work.tree is not None for work in works)
+    trees = (work.tree for work in works if work.session.round > 0)
+    return rows, sum(len(tree) for tree in trees if tree is not None)
