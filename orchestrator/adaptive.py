@@ -85,7 +85,7 @@ class AdaptiveDepth:
         choice = choose(self.state(), self._bounds, remaining)
         if choice.depth or (self._shadows and self._shadowing.due):
             if not choice.depth:
-                self._shadowing.call(self._probe_depth(remaining))
+                self._shadowing.call(self._probe_depth(remaining), choice.gain)
             self._target.drafting.ask(id(self), 1e6 * self._clock())
             return True
         self._shadowing.rest(choice.gain)

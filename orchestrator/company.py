@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 ROUNDS = 2
+CAUTION = 0.25  # gain that drafting must promise where all of it takes from the steps
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,12 @@ class Times:
     fill: float = 1.0
     making_us: float = 0.0
     drag: float = 0.0
+
+    @property
+    def caution(self) -> float:
+        """The gain over K=0 from which drafting in company is believed to be one: not all that it
+        takes from the others is counted."""
+        return 1.0 + CAUTION * min(1.0, self.drag)
 
     def drag_us(self, depth: int) -> float:
         """What a proposal takes from a step that is under way."""
@@ -108,7 +115,7 @@ def search(
     company."""
     meet = float(min(sessions, batch))
     step = verify(meet)
-    best = 1.0 / (times.gap_us + step * max(1.0, sessions / batch))
+    best = times.caution / (times.gap_us + step * max(1.0, sessions / batch))
     full = sessions > batch
     found = Company(0, meet - 1.0, meet - 1.0, meet - 1.0, step, 1.0, full)
     emitted = list(accumulate(curve, initial=1.0))

@@ -28,7 +28,7 @@ adds (`least_node`, `least_level`).
 Hysteresis: K=0 is left only where G rises by `LEAVE` and, within `HORIZON` rounds, pays for the
 change (halting the run, the drafter's catching up); it is entered where it wins by `ENTER`. What
 one session has seen of its own acceptance is little, so a gain counts `LEAN` times on the side that
-is best for the company.
+is best for the company, and more where drafts take from the target's steps (`Times.caution`).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def choose(state: State, bounds: Bounds, remaining: int) -> Choice:
     free = value.free_run()
     gain = best / free
     if state.company.mates:
-        gain *= LEAN if state.company.depth else 1.0 / LEAN
+        gain *= LEAN if state.company.depth else 1.0 / (LEAN * state.times.caution)
     best = gain * free
     if not state.running:
         if gain >= 1.0:

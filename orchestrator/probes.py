@@ -1,7 +1,8 @@
 """When a session drafts beside its free run only to learn: seldom, and within what all may spend.
 
 Shadow drafts of one session come further and further apart. Where drafts take from the target's
-steps, those of all sessions together take `SHARE` of its time at most.
+steps, those of all sessions together take `SHARE` of its time at most, and less where rounds
+promise little.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ SELDOM = 96  # but no more than so many, and than these where rounds all but pay
 OFTEN = 32
 CLOSE = 0.95
 SHARE = 0.01
+LITTLE = 0.2  # of it, where rounds do not nearly pay
 PAUSE = 8  # tokens of a run between two looks at rounds that do not nearly pay
 STALE_S = 0.3  # a changed load calls for a new measure of the drafter after this long
 
@@ -68,10 +70,10 @@ class Probes:
         fewer = 2 * self._target.load.sessions < drafter.measured_sessions
         return fewer and self._clock() > drafter.measured_at + STALE_S
 
-    def call(self, depth: int) -> None:
+    def call(self, depth: int, gain: float) -> None:
         """The session asks for its drafter, and drafts `depth` levels when it is there."""
         self._reserved = True
-        self._spend(depth, self._drafter.opening.value)
+        self._spend(depth, gain, self._drafter.opening.value)
 
     def take(self, depth: int, gain: float) -> None:
         """One is made now; gain: of rounds, as the last choice saw it."""
@@ -79,10 +81,11 @@ class Probes:
         self._gap = min(most, self._gap + self._gap // 2)
         self._next = self._gap
         if not self._reserved:
-            self._spend(depth, 0.0)
+            self._spend(depth, gain)
         self._reserved = False
 
-    def _spend(self, depth: int, opening_us: float) -> None:
+    def _spend(self, depth: int, gain: float, opening_us: float = 0.0) -> None:
         times = self._drafter.times(self._target, 1.0)
         taken_us = times.drag_us(depth) + times.drag * opening_us
-        self._drafter.rests_until = self._clock() + taken_us / 1e6 / SHARE
+        share = SHARE if gain > CLOSE else SHARE * LITTLE
+        self._drafter.rests_until = self._clock() + taken_us / 1e6 / share

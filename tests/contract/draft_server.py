@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -75,11 +76,13 @@ class SlowPrefillDrafter(SteeredDrafter):
     def __init__(self) -> None:
         super().__init__()
         self.log: list[tuple[str, int]] = []
+        self.slice_s = 0.0
 
     def prefill(self, session: DraftSession, rows: int | None = None) -> bool:
         if rows is None:  # the warm-up
             return True
         assert self.gate.wait(TIMEOUT)
+        time.sleep(self.slice_s)
         session.state = (session.state or 0) + rows
         self.log.append(("prefill", session.tokens[0]))
         return bool(session.state >= len(session.tokens))

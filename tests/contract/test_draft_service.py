@@ -43,6 +43,19 @@ async def test_open_is_answered_by_ready_and_a_request_by_its_proposal(server: S
     assert server.steered.batches == [[[1, 2, 3, 10]], [[1, 2, 3, 10, 11, 12]]]
 
 
+async def test_the_time_that_the_prompt_and_committed_tokens_take_is_told() -> None:
+    async with serving(Limits(prefill_rows=4)) as slowly:
+        slowly.slow.slice_s = 0.01
+        call = slowly.stream()
+        await call.write(open_message([7] * 9, method="slow"))
+        assert 25_000 <= (await call.read()).ready.prefill_us < 200_000
+        await call.write(request(1, 29, [8] * 20))
+        proposal = (await call.read()).proposal
+        assert 45_000 <= proposal.prefill_us < 400_000
+        await call.write(request(2, 30, [8]))
+        assert (await call.read()).proposal.prefill_us < 20_000
+
+
 async def test_ngram_proposes_over_the_wire(server: Server) -> None:
     call = await server.opened([1, 2, 3, 4, 1], method="ngram", temperature=0.7)
     await call.write(request(1, 6, [2]))

@@ -125,6 +125,45 @@ async def test_rows_of_a_free_run_come_with_its_tokens(
     assert_rows(evidence.features, at + 3, reference[at + 3 : at + 5])
 
 
+async def test_features_left_for_later_come_from_the_step_on_that_asks_for_them(
+    server: Server, reference: torch.Tensor
+) -> None:
+    expected = greedy(PROMPT, 24)
+    stream = server.stream()
+    spec = types_pb2.FeatureSpec(taps=TAPS)
+    opening = open_message(PROMPT, features=spec)
+    opening.features_later = True
+    await stream.send(open=opening)
+    parts, evidence = await features_before_evidence(stream)
+    assert not parts
+    assert not evidence.HasField("features")
+    at, token = len(PROMPT) + 1, expected[0]
+    await stream.send(free_run=free_run(1, at, token, commit(token), max_tokens=20))
+    assert not (await stream.read()).free_run_tokens.HasField("features")
+    await stream.send(acknowledge=target_pb2.Acknowledge(features=True))
+    told = [(await stream.read()).free_run_tokens for _ in range(19)]
+    rows = [message for message in told if message.HasField("features")]
+    assert len(rows) >= 10
+    assert told[-len(rows) :] == rows  # all from the first one on
+    for message in rows:
+        row = message.base_len - 2
+        assert_rows(message.features, row, reference[row : row + 1])
+    await stream.run()
+    await stream.send(verify=verify(2, at + 20, expected[20], None, expected[21:22]))
+    parts, evidence = await features_before_evidence(stream)
+    assert parts == []
+    assert_rows(evidence.features, at + 19, reference[at + 19 : at + 21])
+
+
+async def test_asking_for_features_that_were_never_named_changes_nothing(server: Server) -> None:
+    stream, token = await server.opened(PROMPT)
+    run = free_run(1, len(PROMPT) + 1, token, commit(token), max_tokens=4)
+    await stream.send(free_run=run)
+    await stream.send(acknowledge=target_pb2.Acknowledge(features=True))
+    for _ in range(4):
+        assert not (await stream.read()).free_run_tokens.HasField("features")
+
+
 async def test_a_free_run_sends_no_rows_where_none_are_wanted(server: Server) -> None:
     stream, token = await server.opened(PROMPT)
     run = free_run(1, len(PROMPT) + 1, token, commit(token), max_tokens=2)

@@ -14,6 +14,7 @@ from outrider.core.tree import TokenTree
 
 FAR = 1 << 30
 ALONE = Load(sessions=1, rows=1, batch=1)
+CROWD = Load(sessions=32, rows=32, batch=32)
 WIDE = TokenTree((1, 2, 3, 4), (-1, 0, 0, 2))  # 3 and 4 stand behind the second child
 
 
@@ -86,6 +87,24 @@ def test_whole_trees_that_come_to_pay_are_found_out() -> None:
     for _ in range(3000):
         session.go_on([2, 3])
     assert all(choice.depth for choice in session.choices[-100:])
+
+
+def test_a_drafter_is_called_where_rounds_seem_to_pay_and_else_only_to_learn() -> None:
+    session = Session(whole=False)
+    controller = session.controller
+    assert controller.calls(FAR)  # nothing is known of it
+    assert not controller.calls(1)
+    while session.go_on([]) is not None:
+        pass
+    controller._target.load = CROWD
+    asked = len(session.choices)
+    assert not controller.calls(FAR)
+    assert len(session.choices) == asked + 1
+    assert not controller.calls(FAR)  # what was seen is to do for some tokens
+    assert len(session.choices) == asked + 1
+    controller._target.load = ALONE  # but not once others have gone
+    assert not controller.calls(FAR)
+    assert len(session.choices) == asked + 2
 
 
 def test_a_drafter_is_told_what_a_tree_must_promise() -> None:
