@@ -18,6 +18,10 @@ time, is greatest: dG = 0 says E' = W v', the condition of that maximum, and cho
 the W so found is Dinkelbach's iteration, which converges. So no session buys its speed with more of
 the others' time than it gains.
 
+Where drafts take from a step that is under way (`Times.drag`), a proposal at depth K lengthens the
+others' steps by drag x draft(K), for the share of the time that these are under way: O tokens fewer
+for each v(R) of it, which E(K) is less by (`Value.taken`).
+
 Trees: a further sibling at depth i is worth s_(i-1) (1 - c_i) b: the walk comes there, all before
 it missed, it catches (b). It costs the step's marginal time. Siblings are added while G rises.
 
