@@ -44,11 +44,14 @@ class Drafting:
 
     def add(self, began: float, ended: float) -> None:
         """A draft was made between two times; drafts are told in the order of their ends."""
-        fresh = max(began, self._spans[-1][1]) if self._spans else began
+        joins = bool(self._spans) and self._spans[-1][1] >= began
+        start, fresh = self._spans[-1] if joins else (began, began)
         if ended > began:
             self._own.add(max(0.0, ended - fresh) / (ended - began))
         if ended > fresh:
-            self._spans.append((fresh, ended))
+            if joins:  # one goes on where the other ended
+                self._spans.pop()
+            self._spans.append((start, ended))
 
     def within(self, began: float, ended: float) -> float:
         """For how long drafts were made between two times."""

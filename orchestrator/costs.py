@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from math import log2
 
 FAST = 0.2
 SLOW = 0.05
@@ -129,7 +130,11 @@ class VerifyCost:
 
     def __call__(self, rows: float) -> float:
         """v(rows), rows at least 1."""
-        return self._base(rows) * self._factor * self._local.get(_bucket(rows), 1.0)
+        points, slopes = self._points, self._slopes  # as _base and _bucket do, without the calls
+        at = bisect_right(points, rows, 1, len(slopes)) - 1
+        base = self._times[at] + slopes[at] * (rows - points[at])
+        local = self._local.get(int(4.0 * log2(rows)), 1.0)
+        return (base if base > 1.0 else 1.0) * self._factor * local
 
     def learn(self, rows: int, time_us: float, drafted_us: float = 0.0) -> None:
         """A pass of `rows` rows took this long; drafts were made for `drafted_us` of it."""
@@ -170,7 +175,7 @@ class VerifyCost:
 
 def _bucket(rows: float) -> int:
     """Four buckets to each doubling."""
-    return int(4.0 * math.log2(rows))
+    return int(4.0 * log2(rows))
 
 
 def profile_of(entries: Sequence[object]) -> list[tuple[int, int, int]]:

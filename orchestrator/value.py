@@ -18,13 +18,15 @@ class Value:
         # Where one of them is there now and then only, its steps are weighed by `tokens`.
         self._crowd = max(company.rows, 1.0)
         self._apart = company.rows < 1.0
-        self._before = state.verify(self._crowd) + company.drag_us if company.mates else 0.0
-        emitted = accumulate(state.curve, initial=1.0)  # E(0), E(1), ...
-        self.emitted = [tokens - self.taken(depth) for depth, tokens in enumerate(emitted)]
+        self._drag = company.drag_us
+        self._before = state.verify(self._crowd) + self._drag if company.mates else 0.0
+        self.emitted = list(accumulate(state.curve, initial=1.0))  # E(0), E(1), ...
+        if self._before and state.times.drag:
+            self.emitted = [e - self.taken(depth) for depth, e in enumerate(self.emitted)]
 
     def taken(self, depth: int) -> float:
         """Tokens that the others lose while a draft of so many levels is made."""
-        if not (depth and self._before and self._times.drag):
+        if not (depth and self._before):
             return 0.0
         share = self._company.share / self._before
         return self._tokens * share * self._times.drag_us(depth)
@@ -36,12 +38,12 @@ class Value:
 
     def step(self, nodes: int) -> float:
         """v with so many drafted nodes, microseconds."""
-        return self._verify(self._rows + 1.0 + nodes * self._fill) + self._company.drag_us
+        return self._verify(self._rows + 1.0 + nodes * self._fill) + self._drag
 
     def drafting(self, away: float, nodes: int, tokens: float) -> float:
         """G(K) in tokens a microsecond; `tokens` is E(K) less what its draft takes."""
         rows = 1.0 + nodes * self._fill
-        step = self._verify(self._rows + rows) + self._company.drag_us
+        step = self._verify(self._rows + rows) + self._drag
         if self._full:
             return (tokens + self._tokens) / step
         if self._before:
@@ -51,7 +53,7 @@ class Value:
     def tokens_for(self, gain: float, away: float, drafted: float) -> float:
         """The tokens with which a round of so many nodes that are drafted comes to G = gain."""
         rows = 1.0 + drafted
-        step = self._verify(self._rows + rows) + self._company.drag_us
+        step = self._verify(self._rows + rows) + self._drag
         if self._full:
             return gain * step - self._tokens
         return gain * (away + step) + (self._lost(rows, step) if self._before else 0.0)
@@ -67,5 +69,5 @@ class Value:
     def _lost(self, rows: float, step: float) -> float:
         """Tokens that the others lose where a step of theirs has these rows more."""
         if self._apart:
-            step = self._verify(self._crowd + rows) + self._company.drag_us
+            step = self._verify(self._crowd + rows) + self._drag
         return self._tokens * (step / self._before - 1.0) if step > self._before else 0.0

@@ -51,7 +51,8 @@ class Tapped:
         if taps not in self._bytes:
             assert self._states is not None
             width = self._states.shape[1] // len(self._taps)
-            parts = self._states.to(torch.bfloat16).split(width, dim=1)
-            chosen = torch.cat([parts[self._taps.index(tap)] for tap in taps], dim=1)
+            states = self._states.to(torch.bfloat16)
+            places = [self._taps.index(tap) * width for tap in taps]
+            chosen = torch.cat([states[:, at : at + width] for at in places], dim=1)
             self._bytes[taps] = chosen.contiguous().view(torch.uint8).cpu().numpy()
         return self._bytes[taps]

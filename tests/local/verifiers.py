@@ -174,6 +174,9 @@ class EngineVerifier:
                 yield RunTokens(told.tokens, features=told.features)
                 self._engine.acknowledge(self.session, told.base_len)
 
+    async def want_features(self) -> None:
+        """None are wanted here."""
+
     async def halt(self) -> None:
         self._engine.halt(self.session)
 
