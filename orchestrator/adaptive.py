@@ -83,6 +83,7 @@ class AdaptiveDepth:
         if self._shadowing.calm:
             return False
         choice = choose(self.state(), self._bounds, remaining)
+        self._gain = choice.gain
         if choice.depth or (self._shadows and self._shadowing.due):
             if not choice.depth:
                 self._shadowing.call(self._probe_depth(remaining), choice.gain)

@@ -31,8 +31,8 @@ CAUTION = 0.25  # gain that drafting must promise where all of it takes from the
 class Times:
     """What a round takes beside the step, microseconds: a proposal (fixed part, each depth), the
     wire to the target, and the time between two steps of a free run. draft_step_us is None where no
-    draft was ever measured. fill: share of the asked nodes that drafts have. making_us: of the
-    fixed part, what is no waiting in a queue. drag: the time by which a microsecond
+    draft was ever measured. fill: share of the asked nodes that drafts have. queue_us: what a
+    proposal waits for others, besides. drag: the time by which a microsecond
     of drafting lengthens a step that is under way."""
 
     draft_fixed_us: float = 0.0
@@ -40,7 +40,7 @@ class Times:
     wire_us: float = 0.0
     gap_us: float = 0.0
     fill: float = 1.0
-    making_us: float = 0.0
+    queue_us: float = 0.0
     drag: float = 0.0
 
     @property
@@ -51,12 +51,12 @@ class Times:
 
     def drag_us(self, depth: int) -> float:
         """What a proposal takes from a step that is under way."""
-        return self.drag * (self.making_us + (self.draft_step_us or 0.0) * depth * self.fill)
+        return self.drag * (self.think_us(depth) - self.queue_us - self.wire_us)
 
     def think_us(self, depth: int) -> float:
         """Z(K)."""
         drafting = self.draft_fixed_us + (self.draft_step_us or 0.0) * depth * self.fill
-        return drafting + self.wire_us
+        return drafting + self.queue_us + self.wire_us
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,6 @@ class Company:
     share: float = 0.0
     full: bool = False
     drag_us: float = 0.0
-
-    def wait_us(self, think_us: float) -> float:
-        """From a round's request to its step, for who has thought so long."""
-        return wait(think_us, self.step_us, self.share)
 
 
 ALONE = Company()

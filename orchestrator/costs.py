@@ -142,16 +142,16 @@ class VerifyCost:
         local = self._local.get(bucket, 1.0)
         expected = self._base(rows) * self._factor * local
         met = drafted_us / expected
-        ratio = time_us / expected - self.drag * met
-        if self._spread[0] < PROFILED:  # one outlier does not turn the table over
-            ratio = min(4.0, max(0.25, ratio))
+        ratio = max(0.25, time_us / expected - self.drag * met)
+        if self.passes:  # one outlier does not turn the table over
+            ratio = min(4.0, ratio)
         common, drag = self._gains(met)
-        self._factor *= max(0.25, ratio) ** common
+        self._factor *= ratio**common
         self.drag = min(MOST_DRAG, max(0.0, self.drag + drag * (ratio - 1.0)))
         if self.passes:
             own = (1.0 - common) / (1.0 + self._seen.get(bucket, 0))
             slow = SLOW if self._tables else 2 * SLOW
-            self._local[bucket] = local * max(0.25, ratio) ** (max(own, slow) / (1.0 + 4.0 * met))
+            self._local[bucket] = local * ratio ** (max(own, slow) / (1.0 + 4.0 * met))
         self._seen[bucket] = self._seen.get(bucket, 0) + 1
         self.passes += 1
 

@@ -35,8 +35,8 @@ class TargetCosts:
     _steps: deque[tuple[int, int, float]] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def joined(self, ours: int) -> None:
-        """A session is about to open, beside which this process has `ours` in all on the target;
-        it is better known than what the target said last."""
+        """A session is about to open, with which this process has `ours` on the target: more
+        than the target may have told so far."""
         self.load = replace(self.load, sessions=max(self.load.sessions, ours))
 
     def stepped(self, load: Load, forward_us: int, ended_us: float) -> None:
@@ -44,12 +44,9 @@ class TargetCosts:
 
         It is learnt from, once, when all drafts are known that were made meanwhile.
         """
-        again = self._last[:2] == (load.rows, forward_us)
-        if (
-            load.rows
-            and forward_us > 0
-            and not (again and ended_us - self._last[2] < forward_us / 2)
-        ):
+        rows, took_us, ended = self._last
+        again = (rows, took_us) == (load.rows, forward_us) and ended_us - ended < took_us / 2
+        if load.rows and forward_us > 0 and not again:
             self._last = load.rows, forward_us, ended_us
             self._steps.append(self._last)
         while self._steps and self.drafting.known(self._steps[0][2], ended_us):
@@ -87,15 +84,16 @@ class DraftCosts:
     def times(self, target: TargetCosts, fill: float) -> Times:
         """What a session's rounds take beside the step; `fill`: of its own drafts."""
         fixed, step = self.line.fit()
-        # Who is alone waits no longer for what others had drafted.
-        queue = self.queue.last if target.load.sessions <= 1 else self.queue.value
+        queue = self.queue.value
+        if target.load.sessions <= 1:  # who is alone waits no longer for what others had drafted
+            queue = min(queue, self.queue.last)
         return Times(
-            fixed + self.wire.value + min(queue, self.queue.value),
+            fixed + self.wire.value,
             step if self.line.known else None,
             target.wire.value,
             max(0.0, target.gap.value),
             fill,
-            fixed + self.wire.value,
+            queue,
             target.verify.drag * target.drafting.own,
         )
 

@@ -195,7 +195,7 @@ class Loop:
                 committed = self._extend(list(chunk.tokens), [Kind.PLAIN] * len(chunk.tokens))
                 if self._shadow is not None and not halted:
                     self._shadow.ran(chunk.tokens, self._end - len(self._tokens))
-                if not self._finished and self.call_drafter() and not halted:
+                if not self._finished and self.call_drafter():
                     await self._verifier.want_features()
                 yield committed
                 if not halted and not self._finished and self._budget() is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from orchestrator.company import Company
+from orchestrator.company import Company, wait
 from orchestrator.state import State
 
 
@@ -13,12 +13,12 @@ class Value:
 
     def __init__(self, state: State, company: Company) -> None:
         self._times = state.times
-        self._verify, self._fill, self._company = state.verify, state.times.fill, company
+        self._verify, self._fill = state.verify, state.times.fill
         self._rows, self._tokens, self._full = company.rows, company.tokens, company.full
         # Where one of them is there now and then only, its steps are weighed by `tokens`.
         self._crowd = max(company.rows, 1.0)
         self._apart = company.rows < 1.0
-        self._drag = company.drag_us
+        self._drag, self._step_us, self._share = company.drag_us, company.step_us, company.share
         self._before = state.verify(self._crowd) + self._drag if company.mates else 0.0
         self.emitted = list(accumulate(state.curve, initial=1.0))  # E(0), E(1), ...
         if self._before and state.times.drag:
@@ -28,13 +28,12 @@ class Value:
         """Tokens that the others lose while a draft of so many levels is made."""
         if not (depth and self._before):
             return 0.0
-        share = self._company.share / self._before
-        return self._tokens * share * self._times.drag_us(depth)
+        return self._tokens * self._share / self._before * self._times.drag_us(depth)
 
     def away(self, depth: int) -> float:
         """What a round takes beside its step, microseconds: C(K) - v."""
         think = self._times.think_us(depth)
-        return think + self._company.wait_us(think)
+        return think + wait(think, self._step_us, self._share)
 
     def step(self, nodes: int) -> float:
         """v with so many drafted nodes, microseconds."""

@@ -64,6 +64,19 @@ async def test_a_drafter_that_costs_more_than_it_brings_is_left_alone() -> None:
     assert forced[0].speculation.rounds > 0.8 * forced[0].speculation.passes
 
 
+async def test_a_request_for_which_k_is_0_opens_no_draft_session() -> None:
+    async with deployment(drafters=slow_drafters) as stack:
+        await several(stack, 4, speculative=SLOW)
+        before = (await stack.drafts[0].info()).sessions_total
+        texts = [
+            await stack.generate("Once", 12, ignore_eos=True, speculative=SLOW) for _ in range(3)
+        ]
+        assert (await stack.drafts[0].info()).sessions_total == before
+        forced = await stack.generate("Once", 12, ignore_eos=True, speculative=fixed(2, "slow"))
+        assert (await stack.drafts[0].info()).sessions_total == before + 1
+    assert {tuple(text.token_ids) for text in [*texts, forced]} == {greedy("Once", 12)}
+
+
 async def test_a_drafter_whose_drafts_are_not_kept_is_left_alone() -> None:
     async with deployment(drafters=slow_drafters) as stack:
         results = await several(stack, 4, speculative={"n_max": 6, "method": "stranger"})

@@ -107,6 +107,17 @@ async def test_features_under_rejection_are_those_of_all_nodes(server: Server) -
     assert (evidence.features.start, evidence.features.rows) == (at - 1, 3)
 
 
+async def assert_rows_behind_a_run(
+    stream: Stream, tokens: int, expected: list[int], reference: torch.Tensor
+) -> None:
+    """The first round behind a free run of `tokens` brings the rows of its root and its node."""
+    at = len(PROMPT) + 1 + tokens
+    await stream.send(verify=verify(2, at, expected[tokens], None, [expected[tokens + 1]]))
+    parts, evidence = await features_before_evidence(stream)
+    assert parts == []
+    assert_rows(evidence.features, at - 1, reference[at - 1 : at + 1])
+
+
 async def test_rows_of_a_free_run_come_with_its_tokens(
     server: Server, reference: torch.Tensor
 ) -> None:
@@ -119,10 +130,7 @@ async def test_rows_of_a_free_run_come_with_its_tokens(
         assert list(message.tokens) == expected[row - at + 2 : row - at + 3]
         assert_rows(message.features, row, reference[row : row + 1])
     await stream.run()
-    await stream.send(verify=verify(2, at + 4, expected[4], None, expected[5:6]))
-    parts, evidence = await features_before_evidence(stream)
-    assert parts == []
-    assert_rows(evidence.features, at + 3, reference[at + 3 : at + 5])
+    await assert_rows_behind_a_run(stream, 4, expected, reference)
 
 
 async def test_features_left_for_later_come_from_the_step_on_that_asks_for_them(
@@ -149,10 +157,7 @@ async def test_features_left_for_later_come_from_the_step_on_that_asks_for_them(
         row = message.base_len - 2
         assert_rows(message.features, row, reference[row : row + 1])
     await stream.run()
-    await stream.send(verify=verify(2, at + 20, expected[20], None, expected[21:22]))
-    parts, evidence = await features_before_evidence(stream)
-    assert parts == []
-    assert_rows(evidence.features, at + 19, reference[at + 19 : at + 21])
+    await assert_rows_behind_a_run(stream, 20, expected, reference)
 
 
 async def test_asking_for_features_that_were_never_named_changes_nothing(server: Server) -> None:

@@ -55,12 +55,13 @@ class Planner:
     def __init__(self) -> None:
         self.plans = [Budget(3, 3)]
         self.heard: list[tuple[Proposal | None, int, int]] = []
+        self.came: list[Proposal | None] = []
 
     def shadow(self, remaining: int) -> Budget | None:
         return self.plans.pop() if self.plans else None
 
     def drafted(self, budget: Budget, proposal: Proposal | None, waited_s: float) -> None:
-        pass
+        self.came.append(proposal)
 
     def shadowed(self, budget: Budget, proposal: Proposal | None, compared: int, kept: int) -> None:
         self.heard.append((proposal, compared, kept))
@@ -76,6 +77,7 @@ async def test_tokens_behind_the_root_are_compared_when_the_draft_has_come() -> 
     drafter.answer.set_result(Proposal(CHAIN, "m"))
     await asyncio.sleep(0.01)
     assert shadow.idle
+    assert len(planner.came) == 1  # as it arrives, and not when it is compared
     shadow.ran([8], 47)
     assert [heard[1:] for heard in planner.heard] == [(3, 2)]
 
