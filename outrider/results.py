@@ -119,7 +119,7 @@ class GenerationResult:
 
     @property
     def target_quantization(self) -> str:
-        """none, or int8 (weights and activations)."""
+        """none, or int8 (weights and activations; in the lean decoder keys and values too)."""
         return self.numerics.quantization or "none"
 
     @property

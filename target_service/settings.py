@@ -21,7 +21,8 @@ class TargetSettings(ServiceSettings):
         "default", description="Hugging Face directory, hub id or GGUF file; default: SmolLM2-135M"
     )
     dtype: Dtype = Field(
-        "auto", description="auto, float32, bfloat16, or int8 (weights and activations)"
+        "auto",
+        description="auto, float32, bfloat16, or int8 (weights, activations, keys and values)",
     )
     device: Device = Field("cpu", description="cpu, cuda or cuda:N")
     threads: int | None = Field(None, ge=1, le=1024, description="CPU threads; default: all cores")

@@ -141,7 +141,9 @@ def tiny_llama(vocab: int = 64, layers: int = 2, hidden: int = 32, seed: int = 0
 def small_pool(blocks: int = 64) -> KVPool:
     """Memory for caches of one narrow layer."""
     shape = LayerShape(heads=1, key_dim=2, value_dim=2)
-    return KVPool([shape], torch.float32, torch.device("cpu"), blocks * shape.elements * 4)
+    dtype = torch.float32
+    size = blocks * shape.elements(dtype) * dtype.itemsize
+    return KVPool([shape], dtype, torch.device("cpu"), size)
 
 
 def tiny_tokenizer(vocab: int = 64) -> PreTrainedTokenizerFast:

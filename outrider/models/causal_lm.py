@@ -102,7 +102,8 @@ class CausalLM:
             model: any causal language model; it can no longer be trained or saved.
             name: how it is called in reports.
             tokenizer_fingerprint: see `outrider.models.tokenizer`.
-            quantization: "none", or "int8" for weights and activations of the linears.
+            quantization: "none", or "int8" for weights and activations of the linears, and in
+                the lean decoder for keys and values.
             decoder: "lean", "generic", or "auto" for the lean one where it serves the model.
             kv_bytes: ceiling of the memory of keys and values.
 

@@ -113,7 +113,7 @@ def load_model(
 
     Args:
         spec: "default", a Hugging Face directory, a GGUF file, or a hub id.
-        dtype: float32, bfloat16, float16, int8 (weights and activations of the linears), or auto:
+        dtype: float32, bfloat16, float16, int8 (see `CausalLM.from_model`), or auto:
             on a CPU bfloat16 where it is exact and not slower, see `outrider.models.auto_dtype`.
         device: cpu or cuda:N.
         threads: of torch, for this whole process; as torch has them where None.

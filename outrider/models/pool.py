@@ -20,6 +20,8 @@ from torch import Tensor
 BLOCK = 64
 """Rows of a block. Attention multiplies whole blocks and prefill is cut at their ends, so that
 neither the bits of a row nor a block of a prompt depend on how many rows are cached."""
+SCALE_BYTES = 4
+"""Of the float32 by which a head's key or value is multiplied where they are kept as bytes."""
 SPARE = 16
 """Freed blocks that keep their pages for the next session."""
 
@@ -36,15 +38,16 @@ class LayerShape:
     key_dim: int
     value_dim: int
 
-    @property
-    def elements(self) -> int:
-        """Elements of a block's part for this layer: keys, then values."""
-        return self.heads * (self.key_dim + self.value_dim) * BLOCK
+    def elements(self, dtype: torch.dtype) -> int:
+        """Elements of a block's part for this layer: keys, then values, then the scales of both."""
+        scales = 2 * SCALE_BYTES if dtype == torch.int8 else 0
+        return self.heads * (self.key_dim + self.value_dim + scales) * BLOCK
 
 
 class KVPool:
     """Blocks of keys and values. A block has, layer after layer, keys [heads, key dim, BLOCK] and
-    values [heads, BLOCK, value dim].
+    values [heads, BLOCK, value dim]. int8 ones are multiples of scales, which lie behind them as
+    bytes of float32: those of keys [heads, BLOCK], then those of values.
 
     Args:
         layers: shape of each layer.
@@ -62,7 +65,7 @@ class KVPool:
         self, layers: list[LayerShape], dtype: torch.dtype, device: torch.device, limit_bytes: int
     ) -> None:
         self.layers = layers
-        self.offsets = list(itertools.accumulate((s.elements for s in layers), initial=0))
+        self.offsets = list(itertools.accumulate((s.elements(dtype) for s in layers), initial=0))
         self.block_bytes: int = self.offsets[-1] * dtype.itemsize
         self.size: int = max(2, limit_bytes // self.block_bytes)
         self._pages: mmap.mmap | None = None
@@ -172,4 +175,9 @@ class KVPool:
             values = offset + keys * BLOCK + head + torch.arange(shape.value_dim)
             bases.append(values.flatten())
             steps.append(torch.full((values.numel(),), shape.value_dim))
+            if self.buffer.dtype == torch.int8:
+                behind = offset + shape.heads * (shape.key_dim + shape.value_dim) * BLOCK
+                scale = torch.arange(2 * shape.heads)[:, None] * BLOCK * SCALE_BYTES
+                bases.append((behind + scale + torch.arange(SCALE_BYTES)).flatten())
+                steps.append(torch.full((2 * shape.heads * SCALE_BYTES,), SCALE_BYTES))
         return torch.cat(bases).to(device), torch.cat(steps).to(device)

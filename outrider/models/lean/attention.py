@@ -7,7 +7,8 @@ it, or other branches of a tree that lie between its keys.
 `pool` is the buffer of `outrider.models.pool` [blocks, elements]; `first` the place of a layer's
 part in it. A row sees the cached rows up to `past` and, of its own tree, the rows of its path. The
 rows of a tile go over the keys together, with the query heads that share a key-value head: these
-are the tile's lines, row after row, whose scores lie `length` apart.
+are the tile's lines, row after row, whose scores lie `length` apart. Keys and values of int8 are
+multiples of scales: a score is multiplied by its key's, a weight by its value's.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from numba import prange
 
 from outrider.core.compiled import fused, parallel
 from outrider.models.lean.tiles import add_values, score, weigh
-from outrider.models.pool import BLOCK
+from outrider.models.lean.vector import times_scales
+from outrider.models.pool import BLOCK, SCALE_BYTES
 
 
 @parallel
@@ -41,13 +43,17 @@ def attend(queries, pool, first, kv_heads, dim, tables, tiles, segment, view, ou
             start = (head * groups + line % groups) * dim
             for i in range(dim):
                 own[line * dim + i] = queries[low + line // groups, start + i]
-        keys = first + head * dim * BLOCK
-        _score(own, lines, dim, pool, keys, table, since, until, kv_heads, scores, length)
+        keys, part = first + head * dim * BLOCK, kv_heads * dim * BLOCK
+        scales = first + 2 * part + head * BLOCK * SCALE_BYTES
+        _score(own, lines, dim, pool, keys, scales, table, since, until, part, scores, length)
         for row in range(low, high):
             _weigh(row, (row - low) * groups, groups, view, scores, length, totals)
-        values = keys + kv_heads * dim * BLOCK
+        values, scales = keys + part, scales + kv_heads * BLOCK * SCALE_BYTES
         sums = np.zeros(lines * dim, np.float32)
-        _sum(scores, length, low, high, groups, view, pool, values, table, since, until, dim, sums)
+        _sum(
+            *(scores, length, low, high, groups, view, pool, values, scales),
+            *(table, since, until, dim, sums),
+        )
         for line in range(lines):
             inverse = np.float32(1.0) / totals[line]
             start = (head * groups + line % groups) * dim
@@ -68,14 +74,15 @@ def _blocks(low, high, view):
 
 
 @fused
-def _score(queries, lines, dim, pool, first, table, since, until, kv_heads, scores, length):
+def _score(queries, lines, dim, pool, first, scales, table, since, until, part, scores, length):
     """Scores of a tile's lines with the keys of blocks since to until."""
     for index in range(since, until):
-        ahead = kv_heads * dim * BLOCK  # from the last keys to values
+        ahead = part  # from the last keys to values
         if index + 1 < until:
             ahead = (table[index + 1] - table[index]) * pool.shape[1]
         kept, at = pool[table[index]], index * BLOCK
         score(queries, dim, kept, first, ahead, scores, at, length, lines)
+        times_scales(scores, at, length, lines, kept, scales, BLOCK)
 
 
 @fused
@@ -92,7 +99,9 @@ def _weigh(row, line, groups, view, scores, length, totals):
 
 
 @fused
-def _sum(scores, length, low, high, groups, view, pool, first, table, since, until, dim, sums):
+def _sum(
+    scores, length, low, high, groups, view, pool, first, scales, table, since, until, dim, sums
+):
     """Adds the values of blocks since to until, weighed, to a tile's sums [lines * dim]."""
     begin, past, path_start, path = view
     for index in range(since, until):
@@ -109,8 +118,11 @@ def _sum(scores, length, low, high, groups, view, pool, first, table, since, unt
             from_ = max(begin[row], start)
             count, line = min(past[row], start + BLOCK) - from_, (row - low) * groups
             if count > 0:
+                at, lines = line * length + from_, together * groups
+                own = scales + (from_ - start) * SCALE_BYTES
+                times_scales(scores, at, length, lines, kept, own, count)
                 add_values(
-                    *(scores, line * length + from_, length, together * groups),
+                    *(scores, at, length, lines),
                     *(kept, first + (from_ - start) * dim, ahead, count, dim, sums, line * dim),
                 )
             row += together
@@ -119,8 +131,10 @@ def _sum(scores, length, low, high, groups, view, pool, first, table, since, unt
             for i in range(path_start[row], path_start[row + 1]):
                 place = path[i] - start
                 if 0 <= place < BLOCK:
-                    key = past[row] + i - path_start[row]
+                    at = line * length + past[row] + i - path_start[row]
+                    own = scales + place * SCALE_BYTES
+                    times_scales(scores, at, length, groups, kept, own, 1)
                     add_values(
-                        *(scores, line * length + key, length, groups),
+                        *(scores, at, length, groups),
                         *(kept, first + place * dim, ahead, 1, dim, sums, line * dim),
                     )

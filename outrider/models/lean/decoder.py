@@ -34,7 +34,7 @@ _NONE = np.empty((0, 0), np.float32)
 
 
 class LeanDecoder:
-    """Runs packed rows; see the module. `kind` is float32, bfloat16 or int8 (of the linears)."""
+    """Runs packed rows; see the module. `kind`: of the linears and of keys and values."""
 
     name = "lean"
 
@@ -47,8 +47,9 @@ class LeanDecoder:
         shape = heads, config.num_key_value_heads, dim
         self._shape = LayerShape(config.num_key_value_heads, dim, dim)
         self._eps = np.float32(config.rms_norm_eps)
-        self.cache_dtype = torch.float32 if kind == torch.float32 else torch.bfloat16
-        lean = f"lean numba={numba.__version__}"
+        self.cache_dtype = kind
+        kept = " kv=int8" if kind == torch.int8 else ""
+        lean = f"lean numba={numba.__version__}{kept}"
         self.kernels = kernel_set(model.device, linears_name(kind), lean)
         make = partial(Linear, kind=kind)
         self._rotary = Rotary(decoder.rotary_emb)

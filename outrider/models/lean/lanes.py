@@ -103,8 +103,8 @@ def add_products(
 
     For l < lines, one of `COUNTS`, and c < 16 vectors, a literal. The sums stay in registers from
     the first i to the last of `steps`. `fresh`, a literal too: they begin with 0 and not with what
-    is in `out`. left and out are contiguous float32 arrays, right such a one or bfloat16 as uint16.
-    What lies `ahead` elements behind the elements of right that are read is fetched meanwhile.
+    is in `out`. left and out are contiguous arrays of float32, right may be bfloat16 as uint16, or
+    int8. What lies `ahead` elements behind those of right that are read is fetched meanwhile.
     """
     if not all(isinstance(value, types.IntegerLiteral) for value in (vectors, fresh)):
         return None
@@ -184,17 +184,20 @@ def _at(builder: Any, data: Any, index: Any, vector: int, kind: Any) -> Any:
 
 
 def _load(builder: Any, data: Any, index: Any, vector: int = 0) -> Any:
-    """16 elements, float32 or bfloat16, as float32."""
+    """16 elements, float32, bfloat16 or int8, as float32."""
     if data.type.pointee == ir.FloatType():
         return builder.load(_at(builder, data, index, vector, FLOATS), align=4)
-    halves = ir.VectorType(ir.IntType(16), WIDTH)
-    narrow = builder.load(_at(builder, data, index, vector, halves), align=2)
+    narrow = ir.VectorType(data.type.pointee, WIDTH)
+    values = builder.load(_at(builder, data, index, vector, narrow), align=_bytes(data))
+    if data.type.pointee == _BYTE:
+        return builder.sitofp(builder.sext(values, INTS), FLOATS)
     shift = ir.Constant(INTS, [16] * WIDTH)
-    return builder.bitcast(builder.shl(builder.zext(narrow, INTS), shift), FLOATS)
+    return builder.bitcast(builder.shl(builder.zext(values, INTS), shift), FLOATS)
 
 
 def _bytes(data: Any) -> int:
-    return 4 if data.type.pointee == ir.FloatType() else 2
+    element = data.type.pointee
+    return 4 if element == ir.FloatType() else int(element.width) // 8
 
 
 def _fetch(builder: Any, pointer: Any) -> None:

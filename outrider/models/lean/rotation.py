@@ -11,8 +11,8 @@ from numba import prange
 
 from outrider.core.compiled import fused_inline, parallel
 from outrider.models.lean.rows import mean_square
-from outrider.models.lean.vector import store_row
-from outrider.models.pool import BLOCK
+from outrider.models.lean.vector import keep_scale, store_row
+from outrider.models.pool import BLOCK, SCALE_BYTES
 
 
 @fused_inline
@@ -60,6 +60,7 @@ def rotate_and_write(
     """
     dim, rows, groups = 2 * cos.shape[1], qkv.shape[0], heads // kv_heads
     factor, one = np.float32(1.0 / np.sqrt(dim)), np.float32(1.0)
+    behind = first + 2 * kv_heads * dim * BLOCK  # scales, where keys and values have any
     # A thread takes a head of all rows: the keys of rows that follow one another share cache lines.
     for task in prange(kv_heads * (2 + groups)):
         kv_head, part = task // (2 + groups), task % (2 + groups)
@@ -69,10 +70,11 @@ def rotate_and_write(
             for row in range(rows):
                 source, scale, c, s = qkv[row], scales[row], cos[row], sin[row]
                 head_row(source, start, dim, scale, bias, key_norm, eps, c, s, one, key)
-                store_row(key, stored)
+                own = store_row(key, stored)
                 kept = pool[block[row]]
                 for i in range(dim):
                     kept[base + i * BLOCK + place[row]] = stored[i]
+                keep_scale(kept, behind + (kv_head * BLOCK + place[row]) * SCALE_BYTES, own)
         elif part == 1:
             start = (heads + kv_heads + kv_head) * dim
             base = first + (kv_heads + kv_head) * dim * BLOCK
@@ -83,8 +85,9 @@ def rotate_and_write(
                 if bias.shape[0] > 0:
                     for i in range(dim):
                         value[i] += bias[start + i]
-                to = base + place[row] * dim
-                store_row(value, pool[block[row], to : to + dim])
+                to, kept = base + place[row] * dim, pool[block[row]]
+                own, at = store_row(value, kept[to : to + dim]), kv_heads + kv_head
+                keep_scale(kept, behind + (at * BLOCK + place[row]) * SCALE_BYTES, own)
         else:
             start = (kv_head * groups + part - 2) * dim
             for row in range(rows):

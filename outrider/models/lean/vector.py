@@ -13,7 +13,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
-from outrider.core.compiled import fused_inline
+from outrider.core.compiled import fused, fused_inline
+from outrider.models.pool import SCALE_BYTES
 
 _MAGIC = np.float32(12582912.0)  # 1.5 * 2^23: adding it leaves the nearest integer in the low bits
 _MAGIC_BITS = np.int32(0x4B400000)
@@ -104,27 +105,52 @@ def _load_row(values, out):
 
 
 def store_row(values: Any, out: Any) -> float:
-    """Writes float32 values [n] into out [n] of float32, bfloat16 or uint8; returns their scale.
+    """Writes float32 values [n] into out [n] of float32, bfloat16, int8 or uint8; returns their
+    scale.
 
-    uint8 holds a signed byte plus 128, as the products of `lean.products` take it; the largest
-    magnitude becomes 127. The scale is 1 for the others.
+    uint8 holds a signed byte plus 128, as the products of `lean.products` take it; of bytes the
+    largest magnitude becomes 127. The scale is 1 for the others.
     """
     raise NotImplementedError
 
 
+@fused_inline
+def _largest(values):
+    """The largest magnitude in values [n]."""
+    largest = np.int32(0)
+    for i in range(values.shape[0]):  # magnitudes order like their bits
+        largest = max(largest, as_bits(values[i]) & np.int32(0x7FFFFFFF))
+    return as_float(largest)
+
+
+@fused_inline
+def _steps(largest):
+    """Steps a unit, where `largest` becomes 127 of them."""
+    return np.float32(127.0) / max(largest, np.float32(1e-30))
+
+
+@fused
+def _store_signed(values, out):
+    """`store_row` for int8."""
+    largest = _largest(values)
+    inverse = _steps(largest)
+    for i in range(values.shape[0]):
+        out[i] = np.int8(nearest(np.float32(values[i] * inverse)))
+    return np.float32(largest * np.float32(1.0 / 127.0))
+
+
 @overload(store_row, inline="always")
 def _store_row(values, out):
+    if out.dtype == types.int8:  # a call: put in place twice, Numba loses sight of its variables
+        return lambda values, out: _store_signed(values, out)
     if out.dtype == types.uint8:
 
         def quantised(values, out):
-            largest = np.int32(0)
-            for i in range(values.shape[0]):  # magnitudes order like their bits
-                largest = max(largest, as_bits(values[i]) & np.int32(0x7FFFFFFF))
-            scale = np.float32(as_float(largest) * np.float32(1.0 / 127.0))
-            inverse = np.float32(127.0) / max(as_float(largest), np.float32(1e-30))
+            largest = _largest(values)
+            inverse = _steps(largest)
             for i in range(values.shape[0]):
                 out[i] = np.uint8(nearest(np.float32(values[i] * inverse)) + np.int32(128))
-            return scale
+            return np.float32(largest * np.float32(1.0 / 127.0))
 
         return quantised
     if out.dtype == types.uint16:
@@ -142,3 +168,50 @@ def _store_row(values, out):
         return np.float32(1.0)
 
     return copied
+
+
+def keep_scale(kept: Any, at: int, scale: float) -> None:
+    """Writes the bytes of a float32 into kept [n] of int8, from `at` on; others keep no scale."""
+    raise NotImplementedError
+
+
+@overload(keep_scale, inline="always")
+def _keep_scale(kept, at, scale):
+    if kept.dtype == types.int8:
+
+        def written(kept, at, scale):
+            kept[at : at + SCALE_BYTES].view(np.float32)[0] = scale
+
+        return written
+
+    def nothing(kept, at, scale):
+        pass
+
+    return nothing
+
+
+def times_scales(
+    values: Any, at: int, apart: int, lines: int, kept: Any, first: int, count: int
+) -> None:
+    """values[at + l apart :][:count] *= the scales [count] in kept, from `first` on, for each
+    l < lines; nothing where kept holds none."""
+    raise NotImplementedError
+
+
+@overload(times_scales, inline="always")
+def _times_scales(values, at, apart, lines, kept, first, count):
+    if kept.dtype == types.int8:
+
+        def multiplied(values, at, apart, lines, kept, first, count):
+            scales = kept[first : first + count * SCALE_BYTES].view(np.float32)
+            for line in range(lines):
+                start = at + line * apart
+                for i in range(count):
+                    values[start + i] *= scales[i]
+
+        return multiplied
+
+    def nothing(values, at, apart, lines, kept, first, count):
+        pass
+
+    return nothing
