@@ -170,6 +170,32 @@ def _store_row(values, out):
     return copied
 
 
+@intrinsic
+def _float_in(typingctx: Any, array: Any, byte: Any) -> Any:
+    """The float32 in bytes byte to byte + 4 of a contiguous int8 array."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_float_place(context, builder, array, args), align=4)
+
+    return types.float32(array, types.intp), codegen
+
+
+@intrinsic
+def _put_float(typingctx: Any, array: Any, byte: Any, value: Any) -> Any:
+    """Writes a float32 into bytes byte to byte + 4 of a contiguous int8 array."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], _float_place(context, builder, array, args), align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.float32), codegen
+
+
+def _float_place(context: Any, builder: Any, array: Any, args: Any) -> Any:
+    data = context.make_array(array)(context, builder, args[0]).data
+    return builder.bitcast(builder.gep(data, [args[1]]), ir.PointerType(ir.FloatType()))
+
+
 def keep_scale(kept: Any, at: int, scale: float) -> None:
     """Writes the bytes of a float32 into kept [n] of int8, from `at` on; others keep no scale."""
     raise NotImplementedError
@@ -180,7 +206,7 @@ def _keep_scale(kept, at, scale):
     if kept.dtype == types.int8:
 
         def written(kept, at, scale):
-            kept[at : at + SCALE_BYTES].view(np.float32)[0] = scale
+            _put_float(kept, at, scale)
 
         return written
 
@@ -203,11 +229,10 @@ def _times_scales(values, at, apart, lines, kept, first, count):
     if kept.dtype == types.int8:
 
         def multiplied(values, at, apart, lines, kept, first, count):
-            scales = kept[first : first + count * SCALE_BYTES].view(np.float32)
             for line in range(lines):
                 start = at + line * apart
                 for i in range(count):
-                    values[start + i] *= scales[i]
+                    values[start + i] *= _float_in(kept, first + i * SCALE_BYTES)
 
         return multiplied
 
