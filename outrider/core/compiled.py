@@ -44,6 +44,7 @@ KERNEL_FILES = (
     "models/lean/products.py",
     "models/lean/rotation.py",
     "models/lean/rows.py",
+    "models/lean/scales.py",
     "models/lean/tiles.py",
     "models/lean/vector.py",
     "models/pool.py",

@@ -17,8 +17,8 @@ import numpy as np
 from numba import prange
 
 from outrider.core.compiled import fused, parallel
+from outrider.models.lean.scales import times_scales
 from outrider.models.lean.tiles import add_values, score, weigh
-from outrider.models.lean.vector import times_scales
 from outrider.models.pool import BLOCK, SCALE_BYTES
 
 

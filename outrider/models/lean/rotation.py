@@ -11,7 +11,8 @@ from numba import prange
 
 from outrider.core.compiled import fused_inline, parallel
 from outrider.models.lean.rows import mean_square
-from outrider.models.lean.vector import keep_scale, store_row
+from outrider.models.lean.scales import keep_scale
+from outrider.models.lean.vector import store_row
 from outrider.models.pool import BLOCK, SCALE_BYTES
 
 

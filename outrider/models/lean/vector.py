@@ -14,7 +14,6 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 from outrider.core.compiled import fused, fused_inline
-from outrider.models.pool import SCALE_BYTES
 
 _MAGIC = np.float32(12582912.0)  # 1.5 * 2^23: adding it leaves the nearest integer in the low bits
 _MAGIC_BITS = np.int32(0x4B400000)
@@ -168,75 +167,3 @@ def _store_row(values, out):
         return np.float32(1.0)
 
     return copied
-
-
-@intrinsic
-def _float_in(typingctx: Any, array: Any, byte: Any) -> Any:
-    """The float32 in bytes byte to byte + 4 of a contiguous int8 array."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_float_place(context, builder, array, args), align=4)
-
-    return types.float32(array, types.intp), codegen
-
-
-@intrinsic
-def _put_float(typingctx: Any, array: Any, byte: Any, value: Any) -> Any:
-    """Writes a float32 into bytes byte to byte + 4 of a contiguous int8 array."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _float_place(context, builder, array, args), align=4)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, types.float32), codegen
-
-
-def _float_place(context: Any, builder: Any, array: Any, args: Any) -> Any:
-    data = context.make_array(array)(context, builder, args[0]).data
-    return builder.bitcast(builder.gep(data, [args[1]]), ir.PointerType(ir.FloatType()))
-
-
-def keep_scale(kept: Any, at: int, scale: float) -> None:
-    """Writes the bytes of a float32 into kept [n] of int8, from `at` on; others keep no scale."""
-    raise NotImplementedError
-
-
-@overload(keep_scale, inline="always")
-def _keep_scale(kept, at, scale):
-    if kept.dtype == types.int8:
-
-        def written(kept, at, scale):
-            _put_float(kept, at, scale)
-
-        return written
-
-    def nothing(kept, at, scale):
-        pass
-
-    return nothing
-
-
-def times_scales(
-    values: Any, at: int, apart: int, lines: int, kept: Any, first: int, count: int
-) -> None:
-    """values[at + l apart :][:count] *= the scales [count] in kept, from `first` on, for each
-    l < lines; nothing where kept holds none."""
-    raise NotImplementedError
-
-
-@overload(times_scales, inline="always")
-def _times_scales(values, at, apart, lines, kept, first, count):
-    if kept.dtype == types.int8:
-
-        def multiplied(values, at, apart, lines, kept, first, count):
-            for line in range(lines):
-                start = at + line * apart
-                for i in range(count):
-                    values[start + i] *= _float_in(kept, first + i * SCALE_BYTES)
-
-        return multiplied
-
-    def nothing(values, at, apart, lines, kept, first, count):
-        pass
-
-    return nothing
