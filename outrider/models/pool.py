@@ -22,6 +22,8 @@ BLOCK = 64
 neither the bits of a row nor a block of a prompt depend on how many rows are cached."""
 SCALE_BYTES = 4
 """Of the float32 by which a head's key or value is multiplied where they are kept as bytes."""
+FOUR = 4
+"""Dimensions of keys that lie side by side where they are kept as bytes."""
 SPARE = 16
 """Freed blocks that keep their pages for the next session."""
 
@@ -47,7 +49,8 @@ class LayerShape:
 class KVPool:
     """Blocks of keys and values. A block has, layer after layer, keys [heads, key dim, BLOCK] and
     values [heads, BLOCK, value dim]. int8 ones are multiples of scales, which lie behind them as
-    bytes of float32: those of keys [heads, BLOCK], then those of values.
+    bytes of float32: those of keys [heads, BLOCK], then those of values; their keys are kept as
+    [heads, key dim / 4, BLOCK, 4], see `outrider.models.lean.narrow`.
 
     Args:
         layers: shape of each layer.
@@ -166,16 +169,17 @@ class KVPool:
 
     def _row_elements(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Where place 0 of a block has its elements, and how far they move with the place."""
-        bases, steps = [], []
+        bases, steps, narrow = [], [], self.buffer.dtype == torch.int8
         for shape, offset in zip(self.layers, self.offsets, strict=False):
-            keys = shape.heads * shape.key_dim
-            bases.append(offset + torch.arange(keys) * BLOCK)
-            steps.append(torch.ones(keys, dtype=torch.long))
+            keys, together = shape.heads * shape.key_dim, FOUR if narrow else 1
+            element = torch.arange(keys)
+            bases.append(offset + element // together * together * BLOCK + element % together)
+            steps.append(torch.full((keys,), together))
             head = torch.arange(shape.heads)[:, None] * BLOCK * shape.value_dim
             values = offset + keys * BLOCK + head + torch.arange(shape.value_dim)
             bases.append(values.flatten())
             steps.append(torch.full((values.numel(),), shape.value_dim))
-            if self.buffer.dtype == torch.int8:
+            if narrow:
                 behind = offset + shape.heads * (shape.key_dim + shape.value_dim) * BLOCK
                 scale = torch.arange(2 * shape.heads)[:, None] * BLOCK * SCALE_BYTES
                 bases.append((behind + scale + torch.arange(SCALE_BYTES)).flatten())

@@ -17,8 +17,8 @@ import numpy as np
 from numba import prange
 
 from outrider.core.compiled import fused, parallel
-from outrider.models.lean.scales import times_scales
-from outrider.models.lean.tiles import add_values, score, weigh
+from outrider.models.lean.narrow import times_scales
+from outrider.models.lean.tiles import add_values, prepare, score, weigh
 from outrider.models.pool import BLOCK, SCALE_BYTES
 
 
@@ -45,7 +45,8 @@ def attend(queries, pool, first, kv_heads, dim, tables, tiles, segment, view, ou
                 own[line * dim + i] = queries[low + line // groups, start + i]
         keys, part = first + head * dim * BLOCK, kv_heads * dim * BLOCK
         scales = first + 2 * part + head * BLOCK * SCALE_BYTES
-        _score(own, lines, dim, pool, keys, scales, table, since, until, part, scores, length)
+        asked = prepare(own, lines, dim, pool)
+        _score(asked, lines, dim, pool, keys, scales, table, since, until, part, scores, length)
         for row in range(low, high):
             _weigh(row, (row - low) * groups, groups, view, scores, length, totals)
         values, scales = keys + part, scales + kv_heads * BLOCK * SCALE_BYTES
@@ -81,8 +82,7 @@ def _score(queries, lines, dim, pool, first, scales, table, since, until, part, 
         if index + 1 < until:
             ahead = (table[index + 1] - table[index]) * pool.shape[1]
         kept, at = pool[table[index]], index * BLOCK
-        score(queries, dim, kept, first, ahead, scores, at, length, lines)
-        times_scales(scores, at, length, lines, kept, scales, BLOCK)
+        score(queries, dim, kept, first, ahead, scales, scores, at, length, lines)
 
 
 @fused

@@ -153,7 +153,7 @@ def _products(builder: Any, arrays: Any, args: Any, count: int, width: int, fres
     for at_byte in range(0, width * WIDTH * _bytes(arrays[3]), LINE):
         there = builder.add(row, ahead)
         there = builder.add(there, ir.Constant(index, at_byte // _bytes(arrays[3])))
-        _fetch(builder, builder.gep(arrays[3], [there]))
+        fetch(builder, builder.gep(arrays[3], [there]))
     new = []
     for line, start in enumerate(starts):
         factor = builder.load(builder.gep(arrays[0], [builder.add(start, i)]), align=4)
@@ -200,7 +200,7 @@ def _bytes(data: Any) -> int:
     return 4 if element == ir.FloatType() else int(element.width) // 8
 
 
-def _fetch(builder: Any, pointer: Any) -> None:
+def fetch(builder: Any, pointer: Any) -> None:
     """Asks for the cache line at a pointer, which may be any."""
     kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), *[ir.IntType(32)] * 3])
     ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")

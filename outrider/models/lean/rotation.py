@@ -10,8 +10,8 @@ import numpy as np
 from numba import prange
 
 from outrider.core.compiled import fused_inline, parallel
+from outrider.models.lean.narrow import keep_key, keep_scale
 from outrider.models.lean.rows import mean_square
-from outrider.models.lean.scales import keep_scale
 from outrider.models.lean.vector import store_row
 from outrider.models.pool import BLOCK, SCALE_BYTES
 
@@ -73,8 +73,7 @@ def rotate_and_write(
                 head_row(source, start, dim, scale, bias, key_norm, eps, c, s, one, key)
                 own = store_row(key, stored)
                 kept = pool[block[row]]
-                for i in range(dim):
-                    kept[base + i * BLOCK + place[row]] = stored[i]
+                keep_key(stored, kept, base, place[row])
                 keep_scale(kept, behind + (kv_head * BLOCK + place[row]) * SCALE_BYTES, own)
         elif part == 1:
             start = (heads + kv_heads + kv_head) * dim

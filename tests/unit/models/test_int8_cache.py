@@ -65,9 +65,17 @@ class Written:
         floats = torch.from_numpy(of_layer.numpy().copy().view(np.float32))
         return floats.view(-1, 2, KV_HEADS, BLOCK)[self.cache.table]
 
+    def numbers(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys [blocks, heads, dim, BLOCK] and values [blocks, heads, BLOCK, dim] as kept."""
+        keys, values = self.cache.blocks(1, len(self.cache.table))
+        if self.pool.buffer.dtype == torch.int8:  # bytes plus 128, four dimensions side by side
+            keys = keys.reshape(-1, KV_HEADS, DIM // 4, BLOCK, 4).transpose(3, 4)
+            keys = keys.reshape(-1, KV_HEADS, DIM, BLOCK).view(torch.uint8).float() - 128
+        return keys.float(), values.float()
+
     def floats(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys [blocks, heads, dim, BLOCK] and values [blocks, heads, BLOCK, dim] in float32."""
-        keys, values = (part.float() for part in self.cache.blocks(1, len(self.cache.table)))
+        """The same as what they stand for."""
+        keys, values = self.numbers()
         if self.pool.buffer.dtype == torch.int8:
             scales = self.scales()
             keys, values = keys * scales[:, 0, :, None], values * scales[:, 1, :, :, None]
@@ -91,20 +99,29 @@ def test_each_key_and_value_is_within_half_a_step_of_what_was_written(
     steps = scales[:, 0, :, None], scales[:, 1, :, :, None]
     for exact, found, step in zip(whole.floats(), narrow.floats(), steps, strict=True):
         assert bool(((exact - found).abs() <= 0.501 * step + 1e-9).all())
-    largest = narrow.cache.blocks(1, 2)[0].abs().amax(2)  # 127 steps of its own for every key
+    largest = narrow.numbers()[0].abs().amax(2)  # 127 steps of its own for every key
     assert bool((largest.transpose(0, 1).reshape(KV_HEADS, -1)[:, :CONTEXT] == 127).all())
+
+
+def rounded(queries: Any) -> Any:
+    """Each head's query as 255 steps of its own between its largest magnitude and minus that."""
+    heads = queries.reshape(-1, DIM)
+    steps = np.abs(heads).max(1, keepdims=True) / 127
+    return (np.round(heads / steps) * steps).reshape(queries.shape).astype(np.float32)
 
 
 def test_rows_attend_to_the_keys_and_values_that_the_bytes_stand_for(
     whole: Written, narrow: Written
 ) -> None:
     found, exact = narrow.attended(), whole.attended()
-    for part, floats in zip(whole.cache.blocks(1, 2), narrow.floats(), strict=True):
-        assert part.shape == floats.shape
     table = whole.cache.table
     whole.pool.keys(1)[table], whole.pool.values(1)[table] = narrow.floats()
+    unrounded = whole.attended()
+    whole.queries = rounded(whole.queries)
     np.testing.assert_allclose(found, whole.attended(), rtol=1e-4, atol=1e-5)
-    assert np.abs(found - exact).max() > 1e-4  # the test can tell rounding from none
+    # The test can tell rounding from none, of the cache and of the queries.
+    assert np.abs(found - exact).max() > 1e-3
+    assert np.abs(found - unrounded).max() > 1e-3
 
 
 @pytest.mark.parametrize("part", [0, 1], ids=["keys", "values"])
