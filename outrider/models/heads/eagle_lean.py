@@ -1,4 +1,5 @@
-"""An EAGLE head on the lean decoder's kernels: one layer, its linears in int8 unless asked else.
+"""An EAGLE head on the lean decoder's kernels: one layer, in int8 unless asked else, linears as well
+as keys and values.
 
 A draft that is slightly off costs acceptance only, and int8 reads half the bytes of bfloat16. The
 features' own linear stays bfloat16: single channels of them are hundreds of times the others, which
@@ -35,7 +36,7 @@ class LeanEagle:
 
     Args:
         head: on the CPU.
-        kind: of the linears: int8, bfloat16 or float32.
+        kind: of linears, keys and values: int8, bfloat16 or float32.
         kv_bytes: ceiling of the memory of keys and values.
     """
 
@@ -64,7 +65,7 @@ class LeanEagle:
         self._scratch = lru_cache(maxsize=32)(lambda rows: Scratch(rows, self._layer, kind))
         self._inputs = lru_cache(maxsize=32)(lambda rows: Wide(rows, config.qkv_in, kind))
         shapes = [LayerShape(config.kv_heads, config.head_dim, config.head_dim)]
-        self.pool = KVPool(shapes, dense, torch.device("cpu"), kv_bytes)
+        self.pool = KVPool(shapes, kind, torch.device("cpu"), kv_bytes)
 
     def new_cache(self) -> KVCache:
         """See `EagleRunner`."""
