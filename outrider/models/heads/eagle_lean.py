@@ -1,5 +1,5 @@
-"""An EAGLE head on the lean decoder's kernels: one layer, in int8 unless asked else, linears as well
-as keys and values.
+"""An EAGLE head on the lean decoder's kernels: one layer, in int8 unless asked else, linears as
+well as keys and values.
 
 A draft that is slightly off costs acceptance only, and int8 reads half the bytes of bfloat16. The
 features' own linear stays bfloat16: single channels of them are hundreds of times the others, which
