@@ -94,13 +94,17 @@ def run_job(job: Job, python: str) -> dict[str, Any]:
 def run_all(
     names: Sequence[str], shared: Mapping[str, Any], pythons: Mapping[str, str], rounds: int
 ) -> tuple[dict[str, list[dict[str, Any]]], dict[str, str]]:
-    """Results of every case, one a round; and why cases have none."""
+    """Results of every case, one a round; and why cases have none.
+
+    Every second round has the reverse order, so that a machine that slows down does so for all.
+    """
     results: dict[str, list[dict[str, Any]]] = {}
     skipped: dict[str, str] = {}
     console = report.progress_console()
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("", total=len(names) * rounds)
-        for name in [name for _ in range(rounds) for name in names]:
+        turns = (names[:: -1 if turn % 2 else 1] for turn in range(rounds))
+        for name in [name for turn in turns for name in turn]:
             case = cases.CASES[name]
             progress.update(task, description=name)
             if name not in skipped:
