@@ -128,7 +128,8 @@ class KVPool:
         return int(self._references[block])
 
     def keys(self, layer: int) -> Tensor:
-        """All blocks' keys of a layer: [blocks, heads, key dim, BLOCK], a view."""
+        """All blocks' keys of a layer: [blocks, heads, key dim, BLOCK], a view; int8 ones lie in
+        another order, see the class."""
         shape = self.layers[layer]
         return self._part(self.offsets[layer], (shape.heads, shape.key_dim, BLOCK))
 
