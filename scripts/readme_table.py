@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 RESULTS = ROOT / "benchmarks" / "results"
 SWEEP = ROOT / "tests" / "results" / "sweep.json"
-PLAIN_SWEEP = ROOT / "tests" / "results" / "plain-bfloat16.json"
+PLAIN_SWEEPS = [ROOT / "tests" / "results" / f"plain-{name}.json" for name in ("bfloat16", "int8")]
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -131,15 +131,19 @@ def loadtest() -> str:
 
 def sweep() -> str:
     """What the exactness sweeps covered."""
-    whole, plain = _load(SWEEP), _load(PLAIN_SWEEP)
+    whole = _load(SWEEP)
+    others = [
+        f"In {plain['dtype']}, greedy and seeded, {plain['texts']} texts, "
+        f"{plain['tokens']} tokens: **{plain['differing_texts']} differ** from those without "
+        f"speculation ({_commits(plain)})."
+        for plain in map(_load, PLAIN_SWEEPS)
+    ]
     return (
         f"{whole['cells']} of {whole['cells_in_all']} settings run so far, "
         f"{whole['texts']} texts, {whole['tokens']} tokens: "
         f"**{whole['differing_texts']} texts differ** from transformers' own greedy decoding "
-        f"(float32; {_commits(whole)}). In {plain['dtype']}, greedy and seeded, "
-        f"{plain['texts']} texts, {plain['tokens']} tokens: **{plain['differing_texts']} differ** "
-        f"from those without speculation ({_commits(plain)}; "
-        "`.venv/bin/python -m tests.plain_sweep`)."
+        f"(float32; {_commits(whole)}). {' '.join(others)} "
+        "`.venv/bin/python -m tests.plain_sweep --dtype int8` makes the last."
     )
 
 

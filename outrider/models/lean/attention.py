@@ -17,8 +17,8 @@ import numpy as np
 from numba import prange
 
 from outrider.core.compiled import fused, parallel
-from outrider.models.lean.narrow import times_scales
-from outrider.models.lean.tiles import add_values, prepare, score, weigh
+from outrider.models.lean.narrow import prepare, times_scales
+from outrider.models.lean.tiles import add_values, score, weigh
 from outrider.models.pool import BLOCK, SCALE_BYTES
 
 

@@ -110,15 +110,15 @@ def add_products(
         return None
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        arrays = {
-            index: context.make_array(kind)(context, builder, args[index]).data
-            for index, kind in ((0, left), (3, right), (8, out))
-        }
-        wanted = args[11]
+        arrays = [
+            context.make_array(kind)(context, builder, args[i]).data
+            for i, kind in ((0, left), (3, right), (8, out))
+        ]
+        places, begin = [args[i] for i in (1, 2, 4, 5, 6, 7, 9, 10)], fresh.literal_value
         for count in COUNTS:
-            here = builder.icmp_signed("==", wanted, ir.Constant(wanted.type, count))
+            here = builder.icmp_signed("==", args[11], ir.Constant(args[11].type, count))
             with builder.if_then(here):
-                _products(builder, arrays, args, count, vectors.literal_value, fresh.literal_value)
+                sum_products(builder, arrays, places, count, vectors.literal_value, begin)
         return context.get_dummy_value()
 
     ints = [types.intp] * 2
@@ -127,18 +127,18 @@ def add_products(
     return signature, codegen
 
 
-def _products(builder: Any, arrays: Any, args: Any, count: int, width: int, fresh: int) -> None:
-    """`add_products` for one number of lines; arrays are pointers by their argument's place."""
-    at, apart, first, step, steps, ahead, to, out_apart = (
-        args[i] for i in (1, 2, 4, 5, 6, 7, 9, 10)
-    )
+def sum_products(builder: Any, arrays: Any, args: Any, count: int, width: int, fresh: int) -> None:
+    """`add_products` for one number of lines: pointers to left, right and out, the arguments from
+    `at` to `out_apart` without these, and the number of vectors."""
+    at, apart, first, step, steps, ahead, to, out_apart = args
+    left, right, out = arrays
     index = at.type
     starts, places = [], []
     for line in range(count):
         along = ir.Constant(index, line)
         starts.append(builder.add(at, builder.mul(apart, along)))
         place = builder.add(to, builder.mul(out_apart, along))
-        places += [_at(builder, arrays[8], place, vector, FLOATS) for vector in range(width)]
+        places += [_at(builder, out, place, vector, FLOATS) for vector in range(width)]
     old = [_ZERO if fresh else builder.load(place, align=4) for place in places]
 
     entry = builder.block
@@ -149,14 +149,14 @@ def _products(builder: Any, arrays: Any, args: Any, count: int, width: int, fres
     i = builder.phi(index)
     totals = [builder.phi(FLOATS) for _ in places]
     row = builder.add(first, builder.mul(i, step))
-    values = [_load(builder, arrays[3], row, vector) for vector in range(width)]
-    for at_byte in range(0, width * WIDTH * _bytes(arrays[3]), LINE):
+    values = [_load(builder, right, row, vector) for vector in range(width)]
+    for at_byte in range(0, width * WIDTH * _bytes(right), LINE):
         there = builder.add(row, ahead)
-        there = builder.add(there, ir.Constant(index, at_byte // _bytes(arrays[3])))
-        fetch(builder, builder.gep(arrays[3], [there]))
+        there = builder.add(there, ir.Constant(index, at_byte // _bytes(right)))
+        fetch(builder, builder.gep(right, [there]))
     new = []
     for line, start in enumerate(starts):
-        factor = builder.load(builder.gep(arrays[0], [builder.add(start, i)]), align=4)
+        factor = builder.load(builder.gep(left, [builder.add(start, i)]), align=4)
         factor = spread(builder, factor)
         pairs = zip(values, totals[line * width : (line + 1) * width], strict=True)
         new += [fused_sum(builder, factor, value, total) for value, total in pairs]

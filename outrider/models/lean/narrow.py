@@ -4,7 +4,7 @@ Each key and value has a scale, a float32 that lies among the bytes of its block
 plus 128, four dimensions side by side: [dim / 4, BLOCK, 4]. A query becomes signed bytes with a
 scale too, so that a score is a sum of whole numbers, exact in any order, times both scales.
 
-`keep_key`, `keep_scale`, `times_scales`: what kernels call, for wider keys and values too.
+Kernels call all of this for wider keys and values too, which have no scales.
 """
 
 from __future__ import annotations
@@ -27,13 +27,23 @@ from outrider.models.lean.instructions import (
     spread,
     vector_at,
 )
-from outrider.models.lean.lanes import COUNTS, LINE, fetch
+from outrider.models.lean.lanes import COUNTS, LINE, fetch, sum_products
 from outrider.models.lean.vector import store_row
 from outrider.models.pool import BLOCK, FOUR, SCALE_BYTES
 
 VECTORS = BLOCK // WIDTH
 _ZERO = 128
 """The byte of a key that stands for 0."""
+
+
+@intrinsic
+def _narrow(typingctx: Any, kept: Any) -> Any:
+    """Whether kept [n] is int8: a constant, of which LLVM drops what is never run."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return ir.Constant(ir.IntType(1), int(kept.dtype == types.int8))
+
+    return types.boolean(kept), codegen
 
 
 @intrinsic
@@ -79,67 +89,47 @@ def _place(context: Any, builder: Any, array: Any, args: Any, kind: Any) -> Any:
 
 
 @fused
-def _times(values, at, apart, lines, kept, first, count):
-    """`times_scales` where there are scales."""
-    whole = count // WIDTH * WIDTH
-    for line in range(lines):
-        start = at + line * apart
-        for i in range(0, whole, WIDTH):
-            _multiply(kept, first + i * SCALE_BYTES, values, start + i)
-        for i in range(whole, count):
-            values[start + i] *= _get(kept, first + i * SCALE_BYTES)
+def keep_scale(kept, byte, scale):
+    """Writes a float32 into kept [n] from a byte on."""
+    if _narrow(kept):
+        _put(kept, byte, scale)
 
 
-def keep_scale(kept: Any, at: int, scale: float) -> None:
-    """Writes a float32 into kept [n] of int8, from byte `at` on; others keep no scale."""
-    raise NotImplementedError
-
-
-@overload(keep_scale, inline="always")
-def _keep_scale(kept, at, scale):
-    if kept.dtype == types.int8:
-        return lambda kept, at, scale: _put(kept, at, scale)
-    return lambda kept, at, scale: None
-
-
-def times_scales(
-    values: Any, at: int, apart: int, lines: int, kept: Any, first: int, count: int
-) -> None:
+@fused
+def times_scales(values, at, apart, lines, kept, first, count):
     """values[at + l apart :][:count] *= the scales [count] in kept from byte `first` on, for each
-    l < lines; nothing where kept is not int8."""
-    raise NotImplementedError
+    l < lines."""
+    if _narrow(kept):
+        whole = count // WIDTH * WIDTH
+        for line in range(lines):
+            start = at + line * apart
+            for i in range(0, whole, WIDTH):
+                _multiply(kept, first + i * SCALE_BYTES, values, start + i)
+            for i in range(whole, count):
+                values[start + i] *= _get(kept, first + i * SCALE_BYTES)
 
 
-@overload(times_scales, inline="always")
-def _times_scales(values, at, apart, lines, kept, first, count):
-    if kept.dtype == types.int8:
-        return lambda values, at, apart, lines, kept, first, count: _times(
-            values, at, apart, lines, kept, first, count
-        )
-    return lambda values, at, apart, lines, kept, first, count: None
-
-
-def keep_key(key: Any, kept: Any, first: int, place: int) -> None:
+@fused
+def keep_key(key, kept, first, place):
     """Writes a key [dim], as it is stored, to a place of the keys that begin at kept[first]."""
-    raise NotImplementedError
-
-
-@overload(keep_key, inline="always")
-def _keep_key(key, kept, first, place):
-    if kept.dtype == types.int8:
-
-        def bytes_(key, kept, first, place):
-            for i in range(key.shape[0]):
-                at = (i // FOUR * BLOCK + place) * FOUR + i % FOUR
-                kept[first + at] = np.int8(np.int32(key[i]) ^ -_ZERO)
-
-        return bytes_
-
-    def wide(key, kept, first, place):
-        for i in range(key.shape[0]):
+    for i in range(key.shape[0]):
+        if _narrow(kept):
+            at = (i // FOUR * BLOCK + place) * FOUR + i % FOUR
+            kept[first + at] = np.int8(np.int32(key[i]) ^ -_ZERO)
+        else:
             kept[first + i * BLOCK + place] = key[i]
 
-    return wide
+
+def prepare(queries: Any, lines: int, dim: int, pool: Any) -> Any:
+    """Queries [lines, dim] float32 as `score_lines` wants them for keys of that pool."""
+    return narrowed(queries, lines, dim) if pool.dtype == np.int8 else queries
+
+
+@overload(prepare, inline="always")
+def _prepare(queries, lines, dim, pool):
+    if pool.dtype == types.int8:
+        return lambda queries, lines, dim, pool: narrowed(queries, lines, dim)
+    return lambda queries, lines, dim, pool: queries
 
 
 @fused
@@ -159,7 +149,7 @@ def narrowed(queries, lines, dim):
 
 
 @intrinsic
-def score_bytes(
+def score_lines(
     typingctx: Any,
     queries: Any,
     line: Any,
@@ -175,20 +165,22 @@ def score_bytes(
 ) -> Any:
     """out[to + l apart :][:BLOCK] = the scores of `lines` queries from `line` on, one of `COUNTS`.
 
-    queries: what `narrowed` gives. kept [n] int8 holds keys from `first` on and their scales from
-    `scales` on; what is read next lies `ahead` behind the keys.
+    queries: what `prepare` gives. kept [n] holds keys from `first` on, those that are bytes have
+    scales from `scales` on; what is read next lies `ahead` behind the keys.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        parts = [builder.extract_value(args[0], i) for i in range(3)]
+        narrow = isinstance(queries, types.BaseTuple)
+        parts = [builder.extract_value(args[0], i) for i in range(3)] if narrow else [args[0]]
+        kinds = (*(queries if narrow else [queries]), kept, out)
         arrays = [
             context.make_array(kind)(context, builder, value).data
-            for kind, value in zip((*queries, kept, out), (*parts, args[3], args[7]), strict=True)
+            for kind, value in zip(kinds, (*parts, args[3], args[7]), strict=True)
         ]
         for count in COUNTS:
             here = builder.icmp_signed("==", args[10], ir.Constant(INDEX, count))
             with builder.if_then(here):
-                _score_lines(builder, arrays, args, count)
+                (_sum_bytes if narrow else _sum_floats)(builder, arrays, args, count)
         return context.get_dummy_value()
 
     ints = [types.intp] * 3
@@ -196,8 +188,16 @@ def score_bytes(
     return types.void(*arguments), codegen
 
 
-def _score_lines(builder: Any, arrays: Any, args: Any, count: int) -> None:
-    """`score_bytes` for one number of lines."""
+def _sum_floats(builder: Any, arrays: Any, args: Any, count: int) -> None:
+    """`score_lines` for one number of lines and wider keys, dimension by dimension."""
+    line, dim, first, ahead, to, apart = (args[i] for i in (1, 2, 4, 5, 8, 9))
+    left, block = (builder.mul(line, dim), dim), index(BLOCK)
+    places = *left, first, block, dim, ahead, to, apart
+    sum_products(builder, arrays, places, count, VECTORS, fresh=1)
+
+
+def _sum_bytes(builder: Any, arrays: Any, args: Any, count: int) -> None:
+    """`score_lines` for one number of lines and keys that are bytes."""
     rows, factors, starts, kept, out = arrays
     line, dim, first, ahead, scales, to, apart = (args[i] for i in (1, 2, 4, 5, 6, 8, 9))
     lines = [builder.add(line, index(i)) for i in range(count)]

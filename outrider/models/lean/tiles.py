@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import types
-from numba.extending import overload
 
 from outrider.core.compiled import fused
 from outrider.models.lean.instructions import WIDTH
@@ -18,67 +14,22 @@ from outrider.models.lean.lanes import (
     max_lanes,
     store_lanes,
 )
-from outrider.models.lean.narrow import VECTORS, narrowed, score_bytes
+from outrider.models.lean.narrow import score_lines
 from outrider.models.lean.vector import exponential
-from outrider.models.pool import BLOCK
 
 
-def prepare(queries: Any, lines: int, dim: int, pool: Any) -> Any:
-    """Queries [lines, dim] float32 as `score` wants them for keys of that pool."""
-    raise NotImplementedError
+@fused
+def score(queries, dim, kept, first, ahead, scales, scores, to, apart, lines):
+    """scores[to + l apart :][:BLOCK] = query l times a block's keys, as `prepare` has made queries.
 
-
-@overload(prepare, inline="always")
-def _prepare(queries, lines, dim, pool):
-    if pool.dtype == types.int8:
-        return lambda queries, lines, dim, pool: narrowed(queries, lines, dim)
-    return lambda queries, lines, dim, pool: queries
-
-
-def score(
-    queries: Any,
-    dim: int,
-    kept: Any,
-    first: int,
-    ahead: int,
-    scales: int,
-    scores: Any,
-    to: int,
-    apart: int,
-    lines: int,
-) -> None:
-    """scores[to + l apart :][:BLOCK] = query l times a block's keys.
-
-    Keys [dim, BLOCK] lie in `kept` from `first` on and are added dimension by dimension; those of
-    `outrider.models.lean.narrow` have scales from `scales` on. What is read next lies `ahead`
-    behind the keys.
+    Keys lie in `kept` from `first` on, the scales of those that are bytes from `scales` on, and
+    what is read next `ahead` behind the keys.
     """
-    raise NotImplementedError
-
-
-@overload(score)
-def _score(queries, dim, kept, first, ahead, scales, scores, to, apart, lines):
-    if kept.dtype == types.int8:
-
-        def narrow(queries, dim, kept, first, ahead, scales, scores, to, apart, lines):
-            line = 0
-            while line < lines:
-                count, t = _at_once(lines - line), to + line * apart
-                score_bytes(queries, line, dim, kept, first, ahead, scales, scores, t, apart, count)
-                line += count
-
-        return narrow
-
-    def wide(queries, dim, kept, first, ahead, scales, scores, to, apart, lines):
-        line = 0
-        while line < lines:
-            n, a, t = _at_once(lines - line), line * dim, to + line * apart
-            add_products(
-                queries, a, dim, kept, first, BLOCK, dim, ahead, scores, t, apart, n, VECTORS, 1
-            )
-            line += n
-
-    return wide
+    line = 0
+    while line < lines:
+        count, t = _at_once(lines - line), to + line * apart
+        score_lines(queries, line, dim, kept, first, ahead, scales, scores, t, apart, count)
+        line += count
 
 
 @fused
