@@ -152,8 +152,18 @@ class VerifyCost:
             own = (1.0 - common) / (1.0 + self._seen.get(bucket, 0))
             slow = SLOW if self._tables else 2 * SLOW
             self._local[bucket] = local * ratio ** (max(own, slow) / (1.0 + 4.0 * met))
+            self._cap(bucket, self._base(rows) * self._local[bucket])
         self._seen[bucket] = self._seen.get(bucket, 0) + 1
         self.passes += 1
+
+    def _cap(self, bucket: int, level: float) -> None:
+        """Fewer rows never take longer than `level`, what a bucket's rows take before the factor.
+
+        While rounds run no pass of K=0 is met, and what a stall made of it would stay for ever.
+        """
+        for fewer, local in self._local.items():
+            if fewer < bucket:
+                self._local[fewer] = min(local, level / self._base(2.0 ** (fewer / 4.0)))
 
     def _gains(self, met: float) -> tuple[float, float]:
         """How far factor and drag follow a pass that met so much drafting, in units of v."""

@@ -259,6 +259,22 @@ def test_live_passes_correct_the_start_up_profile() -> None:
     assert cost(8) == pytest.approx(60_000, rel=0.1)
 
 
+@pytest.mark.parametrize("profile", [[], [(1, 64, 4_000), (8, 64, 8_000)]], ids=["none", "one"])
+def test_a_stall_of_single_rows_is_forgotten_while_only_trees_are_verified(
+    profile: list[tuple[int, int, int]],
+) -> None:
+    cost = VerifyCost(profile)
+    for rows in (1, 2, 4):
+        cost.learn(rows, 5_000)
+    for _ in range(3):
+        cost.learn(1, 20_000)
+    assert cost(1) > 9_000  # so far nothing says that it was a stall
+    for _ in range(20):
+        cost.learn(2, 5_000)
+    assert cost(1) <= 1.01 * cost(2)
+    assert cost(2) == pytest.approx(5_000, rel=0.1)
+
+
 def test_p95_is_that_of_the_last_samples() -> None:
     mean = Mean()
     for value in range(1, 101):
