@@ -40,18 +40,20 @@ class MedusaLearner:
         parts: TargetParts,
         heads: int = 4,
         layers: int = 1,
+        root_embedding: bool = True,
     ) -> None:
         self.parts = parts
         ids = torch.from_numpy(vocabulary.ids)
         text = target.config.get_text_config()
-        config = MedusaConfig(text.hidden_size, text.vocab_size, len(ids), heads, layers)
+        shape = text.hidden_size, text.vocab_size, len(ids), heads, layers
+        config = MedusaConfig(*shape, root_embedding=root_embedding)
         self.deepest: int | None = heads
         self.medusa = start_medusa(config, target, ids)
         self._head = Head.of(target, ids)
 
     @property
     def module(self) -> nn.Module:
-        """The blocks are trained, the shared LM head is not."""
+        """Blocks and what reads the root are trained; embedding and shared LM head are not."""
         return self.medusa
 
     def to(self, device: torch.device) -> MedusaLearner:
@@ -66,7 +68,8 @@ class MedusaLearner:
 
     def states(self, batch: Batch, depth: int) -> Sequence[Tensor]:
         """See `Learner`."""
-        return [later(z) for z in self.medusa(batch.final)[:depth]]
+        roots = torch.roll(batch.ids, -1, dims=1)  # the last column has none, and is not used
+        return [later(z) for z in self.medusa(batch.final, roots)[:depth]]
 
     def head(self, depth: int) -> Head:
         """The same rows for all heads."""

@@ -1,4 +1,4 @@
-"""Drafts with Medusa heads: all levels at once, from the target's final state alone."""
+"""Drafts with Medusa heads: all levels at once, from the target's final state."""
 
 from __future__ import annotations
 
@@ -99,7 +99,9 @@ class MedusaDrafter(Drafter):
         if not ready:
             return [self._empty(session) for session, _ in batch]
         rows = [batch[index][0].state.features.take(last, last + 1) for index, last, _ in ready]
-        logits = self._runner.logits(np.concatenate(rows), max(used for _, _, used in ready))
+        behind = [batch[index][0].tokens[last + 1] for index, last, _ in ready]
+        most = max(used for _, _, used in ready)
+        logits = self._runner.logits(np.concatenate(rows), behind, most)
         made = {
             index: self._proposal(*batch[index], last, logits[:used, row])
             for row, (index, last, used) in enumerate(ready)

@@ -140,6 +140,9 @@ def medusa(
     run: Run,
     heads: Annotated[int, typer.Option(min=1, max=10, help="Tokens ahead.")] = 4,
     layers: Annotated[int, typer.Option(min=1, max=8, help="Blocks of a head.")] = 1,
+    root_embedding: Annotated[
+        bool, typer.Option(help="Heads read the tree's root too; without: plain Medusa's form.")
+    ] = True,
     minutes: Minutes = None,
     steps: Steps = None,
     lr: Rate = 2e-3,
@@ -156,17 +159,19 @@ def medusa(
     device: Device = "cpu",
     threads: Threads = None,
 ) -> None:
-    """Trains Medusa heads on the target's final state."""
+    """Trains Medusa heads on the target's final state and the root of their tree."""
 
     def make(made: TrainingTarget, vocabulary: DraftVocabulary) -> Learner:
         from training.medusa import MedusaLearner
 
-        learner = MedusaLearner(made.model, vocabulary, made.parts, heads, layers)
+        learner = MedusaLearner(
+            made.model, vocabulary, made.parts, heads, layers, root_embedding
+        )
         return learner.to(made.where)
 
     schedule = schedule_of(lr, rows, longest, prompt_weight, minutes, steps, evaluations, seed)
     schedule |= {"precision": precision}
-    shape = {"heads": heads, "layers": layers}
+    shape = {"heads": heads, "layers": layers, "root_embedding": root_embedding}
     _train(make, data, run, features, draft_vocab_size, schedule, shape, start,
            target, device, threads)  # fmt: skip
 

@@ -128,6 +128,7 @@ class MedusaConfig:
         heads: how many; head k (from 0) predicts the token k + 2 behind the state's own.
         layers: residual blocks of each head.
         shared: whether one LM head serves all heads.
+        root_embedding: whether heads read the embedding of the token that the state gave, too.
         accuracies: entry [k][r] is how often rank r of head k was the greedy token; empty where it
             was not measured.
     """
@@ -139,6 +140,7 @@ class MedusaConfig:
     layers: int = 1
     shared: bool = True
     accuracies: tuple[tuple[float, ...], ...] = ()
+    root_embedding: bool = False
 
 
 _PLAIN_ROPE: Mapping[str, Any] = {"rope_type": "default", "rope_theta": 10000.0}

@@ -1,9 +1,13 @@
-"""Medusa heads: each predicts one token further ahead from the target's final state alone.
+"""Medusa heads: each predicts one token further ahead from the target's final state.
 
-    z_k = block(..block(h)),  block(x) = x + silu(W x + b),  logits_k = U_k z_k
+    z_k = block(..block(x)),  block(x) = x + silu(W x + b),  logits_k = U_k z_k
 
 h is the state after the target's final norm at position t, from which its own LM head gives token
-t + 1; head k (counted from 0) gives token t + 2 + k.
+t + 1; head k (counted from 0) gives token t + 2 + k. In Medusa itself x = h. When heads are asked,
+token t + 1 is chosen already: it is the root of their tree. Heads with a root embedding read it
+too, as Hydra's first head does (arXiv 2402.05109):
+
+    x = h + A e / rms(e),  e = the target's embedding of token t + 1
 """
 
 from __future__ import annotations
@@ -47,6 +51,11 @@ class MedusaHeads(nn.Module):
             nn.ModuleList(ResBlock(config.hidden_size) for _ in range(config.layers))
             for _ in range(config.heads)
         )
+        if config.root_embedding:
+            self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+            self.embed_tokens.requires_grad_(False)
+            self.root = nn.Linear(config.hidden_size, config.hidden_size, bias=False)
+            nn.init.zeros_(self.root.weight)
         self.lm_heads = nn.ModuleList(
             nn.Linear(config.hidden_size, config.draft_vocab_size, bias=False)
             for _ in range(1 if config.shared else config.heads)
@@ -64,8 +73,16 @@ class MedusaHeads(nn.Module):
         """Says which target ids the rows of the LM heads stand for, ascending."""
         self.d2t.copy_(ids - torch.arange(len(ids), device=ids.device))
 
-    def forward(self, states: Tensor) -> Tensor:
-        """Final states of the target [..., hidden] -> z of all heads [heads, ..., hidden]."""
+    def forward(self, states: Tensor, roots: Tensor) -> Tensor:
+        """z of all heads [heads, ..., hidden].
+
+        Args:
+            states: final states of the target [..., hidden].
+            roots: target ids [...] of the token that each of them gave; heads without a root
+                embedding don't look at them.
+        """
+        if self.config.root_embedding:
+            states = states + self.root(unit_rows(self.embed_tokens(roots)))
         out = []
         for blocks in self.blocks:
             z = states
@@ -79,6 +96,11 @@ class MedusaHeads(nn.Module):
         module: nn.Linear = self.lm_heads[0 if self.config.shared else head]  # type: ignore[assignment]
         return module
 
-    def logits(self, states: Tensor) -> Tensor:
-        """Final states of the target [..., hidden] -> [heads, ..., draft vocabulary]."""
-        return torch.stack([self.lm_head(k)(z) for k, z in enumerate(self.forward(states))])
+    def logits(self, states: Tensor, roots: Tensor) -> Tensor:
+        """[heads, ..., draft vocabulary] of what `forward` takes."""
+        return torch.stack([self.lm_head(k)(z) for k, z in enumerate(self.forward(states, roots))])
+
+
+def unit_rows(embeddings: Tensor) -> Tensor:
+    """Embeddings [..., hidden], each divided by its root mean square."""
+    return functional.rms_norm(embeddings, embeddings.shape[-1:], eps=1e-12)

@@ -34,12 +34,12 @@ from outrider.models.heads.target import TargetParts
 
 OPEN_WEIGHTS = "medusa_lm_head.safetensors"
 MOST_HEADS, MOST_LAYERS = 32, 8
-_SHARED = "lm_heads.0.weight"
+_SHARED, _EMBEDDING = "lm_heads.0.weight", "embed_tokens.weight"
 
 
 def save_medusa(folder: Path, heads: MedusaHeads, target: TargetParts, frozen_head: bool) -> None:
-    """Writes the shipped form; without the LM heads where they are one, the target's own
-    (`frozen_head`).
+    """Writes the shipped form, without the target's embedding, and without the LM heads where they
+    are one, the target's own (`frozen_head`).
 
     Raises:
         ValueError: heads of their own cannot be frozen.
@@ -47,13 +47,20 @@ def save_medusa(folder: Path, heads: MedusaHeads, target: TargetParts, frozen_he
     if frozen_head and not heads.config.shared:
         raise ValueError("frozen_head: True, limit False where each head has an LM head of its own")
     frozen = [_SHARED] if frozen_head else []
+    frozen += [_EMBEDDING] if heads.config.root_embedding else []
     tensors = {n: t for n, t in heads.state_dict().items() if n not in frozen}
     save_shipped(folder, "medusa", target, asdict(heads.config), tensors, frozen)
 
 
 def save_open_medusa(folder: Path, heads: MedusaHeads, target: TargetParts) -> None:
-    """Writes the open form: rows that the heads do not have are the target's own."""
+    """Writes the open form: rows that the heads do not have are the target's own.
+
+    Raises:
+        ValueError: heads have a root embedding, which that form has no place for.
+    """
     config, tensors = heads.config, {}
+    if config.root_embedding:
+        raise ValueError("root_embedding: True, limit False in the open form of Medusa heads")
     for head, blocks in enumerate(heads.blocks):
         named: Any = blocks
         for layer, block in enumerate(named):
@@ -88,7 +95,7 @@ def load_medusa(folder: Path, target: TargetParts) -> MedusaHeads:
 
 
 def _shipped(record: Record, target: TargetParts) -> MedusaHeads:
-    frozen = frozen_of(record, (_SHARED,))
+    frozen = frozen_of(record, (_SHARED, _EMBEDDING))
     head = check_shipped(record, "medusa", target)
     head.equal("hidden_size", target.hidden_size, f"target {target.name}")
     head.equal("vocab_size", target.vocab_size, f"target {target.name}")
@@ -100,12 +107,14 @@ def _shipped(record: Record, target: TargetParts) -> MedusaHeads:
         head.integer("layers", 1, MOST_LAYERS),
         head.value("shared", bool),
         _accuracies(head),
+        head.value("root_embedding", bool, False),
     )
     file = record.file.parent / WEIGHTS
     tensors = read_tensors(file)
     ids = read_draft_ids(tensors, file, config.draft_vocab_size, target.vocab_size)
     heads = MedusaHeads(config, ids).float()
-    fill(heads, tensors, file, dict.fromkeys(frozen, target.head[ids]), ("d2t",))
+    rebuilt = {_SHARED: target.head[ids], _EMBEDDING: target.embedding}
+    fill(heads, tensors, file, {name: rebuilt[name] for name in frozen}, ("d2t",))
     return heads
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Protocol
 
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from outrider.models.heads.medusa import MedusaHeads
+from outrider.models.heads.medusa import MedusaHeads, unit_rows
 
 Rows = npt.NDArray[np.float32]
 
@@ -23,9 +24,14 @@ class MedusaRunner(Protocol):
         """The target id of each logit."""
         ...
 
-    def logits(self, states: Rows, heads: int) -> Rows:
-        """Final states of the target [n, hidden] -> logits [heads, n, draft vocabulary] of the
-        first `heads` heads."""
+    def logits(self, states: Rows, roots: Sequence[int], heads: int) -> Rows:
+        """Logits [heads, n, draft vocabulary] of the first `heads` heads.
+
+        Args:
+            states: final states of the target [n, hidden].
+            roots: the token behind each of them.
+            heads: how many are asked.
+        """
         ...
 
 
@@ -37,11 +43,12 @@ class TorchMedusa:
         self.draft_ids: npt.NDArray[np.int64] = heads.draft_ids.cpu().numpy().copy()
 
     @torch.inference_mode()
-    def logits(self, states: Rows, heads: int) -> Rows:
+    def logits(self, states: Rows, roots: Sequence[int], heads: int) -> Rows:
         """See `MedusaRunner`."""
         weight = self._heads.lm_head(0).weight
         rows = torch.from_numpy(np.ascontiguousarray(states)).to(weight.device, weight.dtype)
-        out: Rows = self._heads.logits(rows)[:heads].float().cpu().numpy()
+        behind = torch.tensor(roots, device=weight.device)
+        out: Rows = self._heads.logits(rows, behind)[:heads].float().cpu().numpy()
         return out
 
 
@@ -67,14 +74,21 @@ class LeanMedusa:
         self._first = make(torch.cat([each[0].weight for each in linears]).detach())
         self._later = [[make(linear.weight.detach()) for linear in each[1:]] for each in linears]
         self._heads = [make(head.weight.detach()) for head in heads.lm_heads]  # type: ignore[operator]
+        if heads.config.root_embedding:
+            dense = torch.float32 if kind == torch.float32 else torch.bfloat16
+            self._embedding = heads.embed_tokens.weight.detach().to(dense)
+            self._root = make(heads.root.weight.detach())
 
-    def logits(self, states: Rows, heads: int) -> Rows:
+    def logits(self, states: Rows, roots: Sequence[int], heads: int) -> Rows:
         """See `MedusaRunner`."""
         from outrider.models.lean.layer import apply_linear
         from outrider.models.lean.threads import take_threads
 
         take_threads()
         kind, rows = self._kind, np.ascontiguousarray(states)
+        if self._config.root_embedding:
+            embedded = unit_rows(self._embedding[torch.tensor(roots)].float()).numpy()
+            rows = rows + apply_linear(self._root, embedded, kind)
         first = apply_linear(self._first, rows, kind).reshape(len(rows), -1, rows.shape[1])
         zs = []
         for head in range(heads):

@@ -53,6 +53,8 @@ def start_medusa(config: MedusaConfig, target: PreTrainedModel, draft_ids: Tenso
     """Heads that all predict what the target's own LM head does: identities and its rows."""
     model: Any = target
     heads = MedusaHeads(config, draft_ids).float()
+    if config.root_embedding:
+        heads.embed_tokens.weight.copy_(model.get_input_embeddings().weight)
     for head in heads.lm_heads:
         head.weight.copy_(model.get_output_embeddings().weight[draft_ids])  # type: ignore[operator]
         head.requires_grad_(not config.shared)
