@@ -1,6 +1,6 @@
 # Every target does its own set-up; scripts/setup.sh says what can be chosen by environment variables.
 PYTHON_BIN := .venv/bin/python
-METHODS := plain,ngram,draft_model,eagle,lookahead,auto
+METHODS := plain,ngram,draft_model,eagle,medusa,lookahead,auto
 
 .DEFAULT_GOAL := help
 .PHONY: help setup acceptance bench compare growth decision stall soak spinning demo test test-full test-compose lint format proto loadtest loadtest-claims clean

@@ -22,8 +22,10 @@ KEPT = ("method", "options", "shape", "draft_vocab_size", "sequences", "tokens",
 NAMES = {
     "eagle": "EAGLE-3 head: one decoder layer on three layers' states of the target",
     "draft_model": "Draft model: three of the target's layers, trained further",
-    "medusa": "Medusa heads on the target's final state",
+    "medusa": "Medusa heads on the target's final state and the root of their tree",
 }
+OPEN = "`outrider train export` writes the open form for other software."
+NOT_OPEN = "Other software's form of Medusa heads has no place for what reads the root."
 CARD = """---
 license: apache-2.0
 base_model: HuggingFaceTB/SmolLM2-135M-Instruct
@@ -32,7 +34,7 @@ base_model: HuggingFaceTB/SmolLM2-135M-Instruct
 
 Drafts for SmolLM2-135M-Instruct in Outrider (`--drafter {method}`, which takes it by itself). The
 files hold trained tensors in bfloat16 and the id map; embedding, LM head and what else is the
-target's own is put in at load. `outrider train export` writes the open form for other software.
+target's own is put in at load. {form}
 
 **Data.** [What the target wrote itself](../data/README.md): {sequences:,} texts, {tokens:,} tokens
 with their prompts. Nothing of what drafters are measured on is among them.
@@ -92,6 +94,7 @@ def card(method: str) -> str:
     return CARD.format(
         title=NAMES[method],
         method=method,
+        form=NOT_OPEN if made["shape"].get("root_embedding") else OPEN,
         sequences=made["sequences"],
         tokens=made["tokens"],
         minutes=sum(each["seconds"] for each in trainings) / 60,

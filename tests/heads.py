@@ -50,6 +50,7 @@ def tiny_medusa(
     with torch.random.fork_rng():
         torch.manual_seed(6)
         with torch.no_grad():
-            for parameter in heads.blocks.parameters():
-                parameter.copy_(0.3 * torch.randn_like(parameter))
+            for name, parameter in heads.named_parameters():
+                if name.startswith(("blocks.", "root.")):
+                    parameter.copy_(0.3 * torch.randn_like(parameter))
     return heads

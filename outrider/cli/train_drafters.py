@@ -164,9 +164,7 @@ def medusa(
     def make(made: TrainingTarget, vocabulary: DraftVocabulary) -> Learner:
         from training.medusa import MedusaLearner
 
-        learner = MedusaLearner(
-            made.model, vocabulary, made.parts, heads, layers, root_embedding
-        )
+        learner = MedusaLearner(made.model, vocabulary, made.parts, heads, layers, root_embedding)
         return learner.to(made.where)
 
     schedule = schedule_of(lr, rows, longest, prompt_weight, minutes, steps, evaluations, seed)

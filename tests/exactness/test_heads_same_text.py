@@ -35,14 +35,14 @@ SAMPLINGS = {
 def _drafter(method: str) -> Drafter:
     target = tiny_model(vocab=VOCAB, layers=LAYERS, hidden=HIDDEN)
     ids = torch.tensor([0, 1, 3, 4, 6, 7])
-    if method == "medusa":
-        heads = tiny_medusa(target, ids)
+    if method != "eagle":
+        heads = tiny_medusa(target, ids, root_embedding=method == "medusa root")
         return MedusaDrafter(LeanMedusa(heads), heads.config, LAYERS)
     head = tiny_eagle(target, ids).eval()
     return EagleDrafter(LeanEagle(head, kv_bytes=1 << 22), head.config)
 
 
-DRAFTS = {method: LocalDraft(_drafter(method)) for method in ("eagle", "medusa")}
+DRAFTS = {method: LocalDraft(_drafter(method)) for method in ("eagle", "medusa", "medusa root")}
 
 
 class _Forgetful(LocalDrafter):

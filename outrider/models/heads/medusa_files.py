@@ -60,7 +60,10 @@ def save_open_medusa(folder: Path, heads: MedusaHeads, target: TargetParts) -> N
     """
     config, tensors = heads.config, {}
     if config.root_embedding:
-        raise ValueError("root_embedding: True, limit False in the open form of Medusa heads")
+        raise ValueError(
+            "root_embedding: True, limit False in the open form of Medusa heads; "
+            "`outrider train medusa --no-root-embedding` makes such"
+        )
     for head, blocks in enumerate(heads.blocks):
         named: Any = blocks
         for layer, block in enumerate(named):

@@ -20,7 +20,8 @@ from tests.tiny import tiny_model
 
 GREEDY = SamplingParams(temperature=0.0)
 LAYERS, HEADS = 2, 3
-HEADS_MODULE = tiny_medusa(tiny_model(hidden=64), layers=2).eval()
+TARGET = tiny_model(hidden=64)
+HEADS_MODULE = tiny_medusa(TARGET, layers=2, root_embedding=True).eval()
 STATES = torch.randn(20, 64, generator=torch.Generator().manual_seed(4)).bfloat16()
 TEXT = list(range(20))
 
@@ -36,15 +37,16 @@ def runner(request: pytest.FixtureRequest) -> MedusaRunner:
     if request.param == "lean":
         return LeanMedusa(HEADS_MODULE, torch.float32)
     if request.param == "own heads":
-        heads = tiny_medusa(tiny_model(hidden=64), layers=2, shared=False)
+        heads = tiny_medusa(TARGET, layers=2, shared=False, root_embedding=True)
         return LeanMedusa(heads, torch.float32)
     return TorchMedusa(HEADS_MODULE)
 
 
 @torch.no_grad()
 def _logits(position: int) -> np.ndarray:
-    """[heads, draft vocabulary] of the state at a position."""
-    logits: np.ndarray = HEADS_MODULE.logits(STATES[position].float()).numpy()
+    """[heads, draft vocabulary] of the state at a position, and the token behind it."""
+    root = torch.tensor(TEXT[position + 1])
+    logits: np.ndarray = HEADS_MODULE.logits(STATES[position].float(), root).numpy()
     return logits
 
 
@@ -80,6 +82,14 @@ def test_a_chain_has_the_best_token_of_each_head(runner: MedusaRunner) -> None:
     for length, proposal in zip((4, 9), proposals, strict=True):
         assert proposal.tree.tokens[1:] == tuple(_best(k, length - 2) for k in range(HEADS))
         assert proposal.tree.is_chain
+
+
+def test_the_token_behind_the_state_decides_where_heads_read_it(runner: MedusaRunner) -> None:
+    states = STATES[:1].float().numpy()
+    one, other = (runner.logits(states, [root], HEADS) for root in (1, 2))
+    assert not np.allclose(one, other)
+    blind = LeanMedusa(tiny_medusa(TARGET, layers=2), torch.float32)
+    assert np.array_equal(blind.logits(states, [1], HEADS), blind.logits(states, [2], HEADS))
 
 
 def test_a_tree_takes_the_ranks_of_the_optimiser(runner: MedusaRunner) -> None:

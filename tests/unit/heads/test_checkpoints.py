@@ -127,26 +127,36 @@ def test_the_open_form_has_the_names_of_the_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("frozen", [True, False])
-@pytest.mark.parametrize("form", ["shipped", "open"])
+@pytest.mark.parametrize("form", ["shipped", "shipped with a root embedding", "open"])
 def test_medusa_heads_come_back(tmp_path: Path, frozen: bool, form: str) -> None:
     accuracies = ((0.5, 0.25), (0.25, 0.125), (0.125, 0.0))
-    heads = tiny_medusa(MODEL, layers=2, shared=frozen, accuracies=accuracies)
+    root = form == "shipped with a root embedding"
+    heads = tiny_medusa(MODEL, layers=2, shared=frozen, accuracies=accuracies, root_embedding=root)
     if not frozen:
         for index, head in enumerate(heads.lm_heads):
             torch.nn.Module.get_parameter(head, "weight").data.mul_(1.0 + index)
-    if form == "shipped":
+    if form != "open":
         save_medusa(tmp_path, heads, TARGET, frozen)
-        assert ("lm_heads.0.weight" in load_file(tmp_path / WEIGHTS)) is not frozen
+        written = load_file(tmp_path / WEIGHTS)
+        assert ("lm_heads.0.weight" in written) is not frozen
+        assert "embed_tokens.weight" not in written
+        assert ("root.weight" in written) is root
     else:
         save_open_medusa(tmp_path, heads, TARGET)
     assert method_of(tmp_path) == "medusa"
     found = load_medusa(tmp_path, TARGET)
     assert found.config.accuracies == accuracies
     assert found.config.shared is frozen
-    states = torch.randn(3, 32)
-    rows = found.logits(states)
-    wanted = rows if form == "shipped" else rows[..., heads.draft_ids]
-    torch.testing.assert_close(wanted, heads.logits(states), rtol=0.1, atol=0.1)
+    states, roots = torch.randn(3, 32), torch.tensor([5, 0, 9])
+    rows = found.logits(states, roots)
+    wanted = rows[..., heads.draft_ids] if form == "open" else rows
+    torch.testing.assert_close(wanted, heads.logits(states, roots), rtol=0.1, atol=0.1)
+
+
+def test_the_open_form_has_no_place_for_a_root_embedding(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="root_embedding: True, limit False"):
+        save_open_medusa(tmp_path, tiny_medusa(MODEL, root_embedding=True), TARGET)
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_medusa_checkpoint_by_others_loads(tmp_path: Path) -> None:
@@ -165,7 +175,8 @@ def test_a_medusa_checkpoint_by_others_loads(tmp_path: Path) -> None:
     h = torch.randn(32, generator=generator)
     weight, bias = tensors["1.0.linear.weight"], tensors["1.0.linear.bias"]
     z = h + torch.nn.functional.silu(weight @ h + bias)
-    torch.testing.assert_close(heads.logits(h)[1], tensors["1.1.weight"] @ z)
+    logits = heads.logits(h, torch.tensor(0))
+    torch.testing.assert_close(logits[1], tensors["1.1.weight"] @ z)
 
 
 def test_the_parts_of_a_target_are_read_from_its_files(tmp_path: Path) -> None:
