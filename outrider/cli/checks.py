@@ -13,6 +13,7 @@ from outrider.requests import Options
 SAMPLING = {
     "temperature": (0, math.inf),
     "top_p": (0, 1),
+    "min_p": (0, 1),
     "top_k": (0, 2**32 - 1),
     "seed": (0, 2**64 - 1),
 }

@@ -33,7 +33,16 @@ def generate(
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 1.0,
     top_p: Annotated[float, typer.Option(help="1 is off.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="0 is off.")] = 0,
+    min_p: Annotated[
+        float, typer.Option("--min-p", help="Of the likeliest token's probability; 0 is off.")
+    ] = 0.0,
     seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="The text ends before it. May be repeated.")
+    ] = None,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Go on behind the end of the text.")
+    ] = False,
     method: Annotated[
         str | None, typer.Option(help="A drafter, or plain. Default: the server's.")
     ] = None,
@@ -64,7 +73,10 @@ def generate(
         "temperature": temperature,
         "top_p": top_p,
         "top_k": top_k,
+        "min_p": min_p,
         "seed": seed,
+        "stop": stop,
+        "ignore_eos": ignore_eos,
         "speculative": speculative(method, k),
     }
     with ending_well(), ExitStack() as stack:

@@ -57,6 +57,16 @@ def test_generate_sends_method_k_and_chat(address: str, fake: FakeOrchestrator) 
     assert request.sampling.temperature == 0.0
 
 
+def test_generate_sends_where_a_text_ends(address: str, fake: FakeOrchestrator) -> None:
+    arguments = ["--stop", ".", "--stop", "\n\n", "--ignore-eos", "--min-p", "0.05"]
+    done = runner.invoke(app, ["generate", "hi", "--address", address, *arguments])
+    assert done.exit_code == 0, done.output
+    [request] = fake.requests
+    assert list(request.stop) == [".", "\n\n"]
+    assert request.ignore_eos
+    assert request.sampling.min_p == pytest.approx(0.05)
+
+
 @pytest.mark.parametrize(("quantization", "said"), [("none", False), ("int8", True)])
 def test_the_summary_says_where_the_target_is_quantised(
     address: str, fake: FakeOrchestrator, quantization: str, said: bool
@@ -121,6 +131,7 @@ def test_an_error_of_the_server_ends_the_command_with_its_message(
     [
         ("--top-k", "-1", "0 to 4294967295"),
         ("--top-p", "1.5", "0 to 1"),
+        ("--min-p", "-0.5", "0 to 1"),
         ("--temperature", "-0.1", "at least 0"),
         ("--temperature", "nan", "at least 0"),
         ("--seed", str(2**64), f"0 to {2**64 - 1}"),
