@@ -145,6 +145,7 @@ async def test_text_is_that_of_plain_decoding(
             "Once", 64, ignore_eos=True, **options, speculative=speculative
         )
     assert result.token_ids == plain.token_ids
+    assert plain.speculation.method == "plain"
     assert result.speculation.method == method
     assert result.speculation.rounds > 0
 
