@@ -55,7 +55,7 @@ class Attempts:
         """
         left = self._deadline - time.monotonic()
         if left <= 0:
-            raise DeadlineExceeded(f"timeout: not done within {self._timeout_s:g} s")
+            raise self._too_late()
         return left
 
     def wait_s(self, error: grpc.RpcError, *, begun: bool) -> float:
@@ -70,6 +70,8 @@ class Attempts:
         """
         self._failures += 1
         raised = from_rpc_error(error)
+        if isinstance(raised, DeadlineExceeded):
+            raise self._too_late(raised.code) from error  # gRPC's own words lack the limit
         if (
             begun
             or raised.code is not grpc.StatusCode.UNAVAILABLE
@@ -80,3 +82,6 @@ class Attempts:
         if time.monotonic() + wait >= self._deadline:
             raise raised from error
         return wait
+
+    def _too_late(self, code: grpc.StatusCode | None = None) -> DeadlineExceeded:
+        return DeadlineExceeded(f"timeout: not done within {self._timeout_s:g} s", code)

@@ -146,7 +146,7 @@ async def test_the_timeout_ends_a_call_that_hangs(
         asyncio.to_thread(blocking.generate, "a", timeout=0.2),
     ):
         fake.faults = [hang()]
-        with pytest.raises(outrider.DeadlineExceeded):
+        with pytest.raises(outrider.DeadlineExceeded, match=r"timeout: not done within 0\.\d+ s"):
             await call
     await eventually(lambda: fake.live == 0)
 
