@@ -37,6 +37,7 @@ class Retry:
         longest = min(self.first_wait_s * 2.0 ** (failures - 1), self.most_wait_s)
         return longest * random.uniform(0.5, 1.0)
 
+
 _CLOCKS_S = 0.05
 """How much earlier than ours gRPC's clock may find a deadline passed."""
 
