@@ -18,6 +18,9 @@ from torch.nn import functional
 
 from outrider.models.heads.config import MedusaConfig
 
+UNIT_EPS = 1e-12
+"""Added to the mean square of an embedding before its root is taken."""
+
 
 class ResBlock(nn.Module):
     """x + silu(W x + b), which begins as the identity: W and b start at zero."""
@@ -103,4 +106,4 @@ class MedusaHeads(nn.Module):
 
 def unit_rows(embeddings: Tensor) -> Tensor:
     """Embeddings [..., hidden], each divided by its root mean square."""
-    return functional.rms_norm(embeddings, embeddings.shape[-1:], eps=1e-12)
+    return functional.rms_norm(embeddings, embeddings.shape[-1:], eps=UNIT_EPS)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from outrider.models.heads.medusa import MedusaHeads, unit_rows
+from outrider.models.heads.medusa import UNIT_EPS, MedusaHeads
 
 Rows = npt.NDArray[np.float32]
 
@@ -53,7 +53,7 @@ class TorchMedusa:
 
 
 class LeanMedusa:
-    """On the lean decoder's linears: the first blocks of all heads are one product, and a shared LM
+    """On the lean decoder's linears: a layer of all heads' blocks is one product, and a shared LM
     head serves all of them in one.
 
     Args:
@@ -68,15 +68,18 @@ class LeanMedusa:
         self.draft_ids: npt.NDArray[np.int64] = heads.draft_ids.numpy().copy()
         self._config, self._kind = heads.config, kind
         linears = [[block.linear for block in blocks] for blocks in heads.blocks]  # type: ignore[attr-defined]
-        self._biases = [
-            [linear.bias.detach().float().numpy() for linear in each] for each in linears
+        # Of each layer: weights of all heads [heads * hidden, hidden], biases [heads, hidden].
+        self._layers = [
+            (
+                make(torch.cat([linear.weight for linear in layer]).detach()),
+                torch.stack([linear.bias for linear in layer]).detach().float().numpy(),
+            )
+            for layer in zip(*linears, strict=True)
         ]
-        self._first = make(torch.cat([each[0].weight for each in linears]).detach())
-        self._later = [[make(linear.weight.detach()) for linear in each[1:]] for each in linears]
         self._heads = [make(head.weight.detach()) for head in heads.lm_heads]  # type: ignore[operator]
         if heads.config.root_embedding:
-            dense = torch.float32 if kind == torch.float32 else torch.bfloat16
-            self._embedding = heads.embed_tokens.weight.detach().to(dense)
+            half = heads.embed_tokens.weight.detach().bfloat16()  # as the target's own is stored
+            self._embedding: npt.NDArray[np.uint16] = half.view(torch.uint16).numpy()
             self._root = make(heads.root.weight.detach())
 
     def logits(self, states: Rows, roots: Sequence[int], heads: int) -> Rows:
@@ -87,21 +90,23 @@ class LeanMedusa:
         take_threads()
         kind, rows = self._kind, np.ascontiguousarray(states)
         if self._config.root_embedding:
-            embedded = unit_rows(self._embedding[torch.tensor(roots)].float()).numpy()
+            embedded = (self._embedding[list(roots)].astype(np.uint32) << 16).view(np.float32)
+            embedded /= np.sqrt(np.square(embedded).mean(1, keepdims=True) + UNIT_EPS)
             rows = rows + apply_linear(self._root, embedded, kind)
-        first = apply_linear(self._first, rows, kind).reshape(len(rows), -1, rows.shape[1])
-        zs = []
-        for head in range(heads):
-            biases = self._biases[head]
-            z = rows + _silu(first[:, head] + biases[0])
-            for linear, bias in zip(self._later[head], biases[1:], strict=True):
-                z = z + _silu(apply_linear(linear, z, kind) + bias)
-            zs.append(z)
+        count, (linear, bias) = self._config.heads, self._layers[0]
+        z = apply_linear(linear, rows, kind).reshape(len(rows), count, -1)
+        z = rows[:, None] + _silu(z + bias)
+        own = np.arange(count)
+        for linear, bias in self._layers[1:]:
+            # Every head's rows meet all heads' weights, whose bytes are read once for all.
+            met = apply_linear(linear, z.reshape(-1, rows.shape[1]), kind)
+            z = z + _silu(met.reshape(len(rows), count, count, -1)[:, own, own] + bias)
+        z = np.ascontiguousarray(z[:, :heads].swapaxes(0, 1))  # [heads, n, hidden]
         if self._config.shared:
-            out = apply_linear(self._heads[0], np.concatenate(zs), kind)
+            out = apply_linear(self._heads[0], z.reshape(-1, rows.shape[1]), kind)
             return out.reshape(heads, len(rows), -1)
-        pairs = zip(self._heads, zs, strict=False)
-        return np.stack([apply_linear(head, z, kind) for head, z in pairs])
+        pairs = zip(self._heads, z, strict=False)
+        return np.stack([apply_linear(head, each, kind) for head, each in pairs])
 
 
 def _silu(x: Rows) -> Rows:
