@@ -135,12 +135,12 @@ def test_an_existing_redis_is_used_and_none_started(modules: Path, tmp_path: Pat
 
 
 def up(*arguments: str) -> subprocess.Popen[str]:
-    command = [
-        sys.executable,
-        "-c",
-        "import typer; from outrider.cli.up import up; typer.run(up)",
-        *arguments,
-    ]
+    """As from a terminal: a shell's background jobs, tests among them, begin with SIGINT ignored."""
+    code = (
+        "import signal, typer; from outrider.cli.up import up; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); typer.run(up)"
+    )
+    command = [sys.executable, "-c", code, *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
