@@ -135,7 +135,7 @@ def test_an_existing_redis_is_used_and_none_started(modules: Path, tmp_path: Pat
 
 
 def up(*arguments: str) -> subprocess.Popen[str]:
-    """As from a terminal: a shell's background jobs, tests among them, begin with SIGINT ignored."""
+    """As from a terminal; background jobs of a shell, tests among them, begin without SIGINT."""
     code = (
         "import signal, typer; from outrider.cli.up import up; "
         "signal.signal(signal.SIGINT, signal.default_int_handler); typer.run(up)"
