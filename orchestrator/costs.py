@@ -18,6 +18,8 @@ RIDGE = 0.5
 UNKNOWN, PROFILED, DRAG = 1e6, 25.0, 25.0
 MOOD, WANDERING = 0.0123, 0.005
 MOST_DRAG = 2.0
+BUCKETS = 64
+"""Of rows, four to each doubling: 65,536 rows are more than any step has."""
 
 
 class Mean:
@@ -105,6 +107,7 @@ class VerifyCost:
         self._slopes: list[float] = [0.0]
         self._context = -1
         self._factor = 1.0
+        self._starts: list[float] = [1.0] * BUCKETS  # what the first rows of each bucket take
         self._local: dict[int, float] = {}
         self._seen: dict[int, int] = {}
         self.drag = 0.0
@@ -127,6 +130,7 @@ class VerifyCost:
                 (after_us - before_us) / (after - before)
                 for (before, before_us), (after, after_us) in pairwise(table)
             ] or [0.0]
+            self._starts = [self._base(2.0 ** (bucket / 4.0)) for bucket in range(BUCKETS)]
 
     def __call__(self, rows: float) -> float:
         """v(rows), rows at least 1."""
@@ -162,8 +166,8 @@ class VerifyCost:
         While rounds run no pass of K=0 is met, and what a stall made of it would stay for ever.
         """
         for fewer, local in self._local.items():
-            if fewer < bucket:
-                self._local[fewer] = min(local, level / self._base(2.0 ** (fewer / 4.0)))
+            if fewer < bucket and local * self._starts[fewer] > level:
+                self._local[fewer] = level / self._starts[fewer]
 
     def _gains(self, met: float) -> tuple[float, float]:
         """How far factor and drag follow a pass that met so much drafting, in units of v."""
@@ -184,8 +188,8 @@ class VerifyCost:
 
 
 def _bucket(rows: float) -> int:
-    """Four buckets to each doubling."""
-    return int(4.0 * log2(rows))
+    """Four buckets to each doubling; the last one has all that is beyond."""
+    return min(int(4.0 * log2(rows)), BUCKETS - 1)
 
 
 def profile_of(entries: Sequence[object]) -> list[tuple[int, int, int]]:
