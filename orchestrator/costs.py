@@ -18,8 +18,6 @@ RIDGE = 0.5
 UNKNOWN, PROFILED, DRAG = 1e6, 25.0, 25.0
 MOOD, WANDERING = 0.0123, 0.005
 MOST_DRAG = 2.0
-BUCKETS = 64
-"""Of rows, four to each doubling: 65,536 rows are more than any step has."""
 
 
 class Mean:
@@ -107,8 +105,8 @@ class VerifyCost:
         self._slopes: list[float] = [0.0]
         self._context = -1
         self._factor = 1.0
-        self._starts: list[float] = [1.0] * BUCKETS  # what the first rows of each bucket take
         self._local: dict[int, float] = {}
+        self._starts: dict[int, float] = {}  # of the same buckets, what their first rows take
         self._seen: dict[int, int] = {}
         self.drag = 0.0
         self.passes = 0
@@ -130,7 +128,7 @@ class VerifyCost:
                 (after_us - before_us) / (after - before)
                 for (before, before_us), (after, after_us) in pairwise(table)
             ] or [0.0]
-            self._starts = [self._base(2.0 ** (bucket / 4.0)) for bucket in range(BUCKETS)]
+            self._starts = {bucket: self._start(bucket) for bucket in self._local}
 
     def __call__(self, rows: float) -> float:
         """v(rows), rows at least 1."""
@@ -156,6 +154,8 @@ class VerifyCost:
             own = (1.0 - common) / (1.0 + self._seen.get(bucket, 0))
             slow = SLOW if self._tables else 2 * SLOW
             self._local[bucket] = local * ratio ** (max(own, slow) / (1.0 + 4.0 * met))
+            if bucket not in self._starts:
+                self._starts[bucket] = self._start(bucket)
             self._cap(bucket, self._base(rows) * self._local[bucket])
         self._seen[bucket] = self._seen.get(bucket, 0) + 1
         self.passes += 1
@@ -186,10 +186,13 @@ class VerifyCost:
         at = bisect_right(self._points, rows, 1, len(self._slopes)) - 1
         return max(self._times[at] + self._slopes[at] * (rows - self._points[at]), 1.0)
 
+    def _start(self, bucket: int) -> float:
+        return self._base(2.0 ** (bucket / 4.0))
+
 
 def _bucket(rows: float) -> int:
-    """Four buckets to each doubling; the last one has all that is beyond."""
-    return min(int(4.0 * log2(rows)), BUCKETS - 1)
+    """Four buckets to each doubling."""
+    return int(4.0 * log2(rows))
 
 
 def profile_of(entries: Sequence[object]) -> list[tuple[int, int, int]]:

@@ -24,7 +24,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 
 from orchestrator.peers import RunTokens
 from orchestrator.report import Report
-from orchestrator.requests import PLAIN
 from orchestrator.state import Choice
 from outrider.core.round import Budget, Evidence, Proposal
 from outrider.core.tree import TokenTree
@@ -121,7 +120,7 @@ class Metrics:
         for position, count in enumerate(report.drafted_per_position):
             self._drafted_at.labels(self._model, str(position)).inc(count)
         self._tokens.labels(self._model).inc(tokens)
-        self._requests.labels(self._model, report.method or PLAIN).inc()
+        self._requests.labels(self._model, report.method).inc()
 
     def chose(self, choice: Choice) -> None:
         """The controller chose."""

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from orchestrator.peers import Committed
 from orchestrator.report import Report
-from orchestrator.requests import PLAIN, Request
+from orchestrator.requests import Request
 from orchestrator.text import TextStream
 from outrider.core.acceptance import Kind
 from outrider.v1 import orchestrator_pb2, target_pb2
@@ -86,7 +86,7 @@ class Reply:
                     prompt_tokens=len(self._request.prompt), completion_tokens=self.tokens
                 ),
                 speculation=orchestrator_pb2.SpeculationReport(
-                    method=report.method or PLAIN,
+                    method=report.method,
                     rounds=report.rounds,
                     drafted=report.drafted,
                     accepted=report.accepted,

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from orchestrator.requests import PLAIN
 from outrider.core.acceptance import Kind
 from outrider.core.round import Evidence, Proposal
 from outrider.core.tree import TokenTree
@@ -19,7 +20,7 @@ class Report:
     text's end, be it a stop id or a stop string, is in neither, so accepted <= emitted.
     """
 
-    method: str = ""
+    method: str = PLAIN
     rounds: int = 0
     drafted: int = 0
     accepted: int = 0

@@ -22,7 +22,7 @@ from orchestrator.remote_draft import RemoteDrafter
 from orchestrator.remote_target import RemoteVerifier
 from orchestrator.reply import Reply
 from orchestrator.report import Report
-from orchestrator.requests import Method, Request, parse
+from orchestrator.requests import PLAIN, Method, Request, parse
 from orchestrator.router import Replica
 from orchestrator.settings import OrchestratorSettings
 from orchestrator.statistics import Statistics
@@ -137,7 +137,7 @@ class OrchestratorService(orchestrator_pb2_grpc.OrchestratorServicer):
         self, request: Request
     ) -> AsyncGenerator[orchestrator_pb2.GenerateReply, None]:
         started = time.perf_counter()
-        report = Report(method=request.speculation.method)
+        report = Report(method=request.speculation.method or PLAIN)
         target = self._cluster.pick_target()
         assert target.info is not None
         drafter = self._drafter(request)

@@ -111,11 +111,11 @@ class Reference:
         )
 
 
-def speculative(method: str, k: int) -> dict[str, Any]:
-    """Chains of a fixed K; 0 is plain."""
+def speculative(method: str, k: int, nodes: int | None = None) -> dict[str, Any]:
+    """A fixed K, chains unless there are more `nodes`; 0 is plain."""
     if k == 0:
         return {"n_max": 0}
-    return {"method": method, "n_max": k, "n_min": k, "nodes_max": k}
+    return {"method": method, "n_max": k, "n_min": k, "nodes_max": nodes or k}
 
 
 def run(
@@ -125,6 +125,7 @@ def run(
     k: int,
     streams: int,
     tokens: int = TOKENS,
+    nodes: int | None = None,
 ) -> list[GenerationResult]:
     """Greedy results of all prompts, `streams` of them at once."""
     with Client(address) as client, ThreadPoolExecutor(streams) as pool:
@@ -134,7 +135,7 @@ def run(
                     prompt_token_ids=list(ids),
                     max_tokens=tokens,
                     temperature=0.0,
-                    speculative=speculative(method, k),
+                    speculative=speculative(method, k, nodes),
                 ),
                 prompts,
             )

@@ -34,7 +34,7 @@ def generate(
     top_p: Annotated[float, typer.Option(help="1 is off.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="0 is off.")] = 0,
     min_p: Annotated[
-        float, typer.Option("--min-p", help="Of the likeliest token's probability; 0 is off.")
+        float, typer.Option(help="Of the likeliest token's probability; 0 is off.")
     ] = 0.0,
     seed: Annotated[int | None, typer.Option(help="Same seed, same text.")] = None,
     stop: Annotated[

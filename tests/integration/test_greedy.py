@@ -74,3 +74,19 @@ def test_greedy_texts_equal_plain_and_transformers(
                 r.speculation.drafted for r in results
             )
             assert {"cut": rate < 0.5, "noisy": 0.1 < rate < 0.9, "self": rate > 0.9}[name], rate
+
+
+@pytest.mark.timeout(600)
+def test_every_drafter_that_comes_with_the_target_gives_its_texts(
+    reference: Reference, prompts: list[list[int]], expected: list[list[int]]
+) -> None:
+    """Trained checkpoints among them, chains and trees."""
+    chains = [(method, 4, 4) for method in ("eagle", "medusa")]
+    trees = [(method, 4, 12) for method in ("eagle", "medusa", "draft_model", "lookahead", "auto")]
+    with Cluster(dtype="float32", arguments={"target": ["--no-profile"]}) as cluster:
+        for method, k, nodes in chains + trees:
+            results = run(cluster.address, prompts, method, k, 8, TOKENS, nodes)
+            for index, result in enumerate(results):
+                difference = reference.compare(prompts[index], expected[index], result.token_ids)
+                assert difference is None, f"{method} {nodes} nodes prompt {index}: {difference}"
+            assert sum(result.speculation.accepted for result in results) > 0, method

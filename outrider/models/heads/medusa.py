@@ -18,9 +18,6 @@ from torch.nn import functional
 
 from outrider.models.heads.config import MedusaConfig
 
-UNIT_EPS = 1e-12
-"""Added to the mean square of an embedding before its root is taken."""
-
 
 class ResBlock(nn.Module):
     """x + silu(W x + b), which begins as the identity: W and b start at zero."""
@@ -85,7 +82,7 @@ class MedusaHeads(nn.Module):
                 embedding don't look at them.
         """
         if self.config.root_embedding:
-            states = states + self.root(unit_rows(self.embed_tokens(roots)))
+            states = states + self.added(roots)
         out = []
         for blocks in self.blocks:
             z = states
@@ -93,6 +90,12 @@ class MedusaHeads(nn.Module):
                 z = block(z)
             out.append(z)
         return torch.stack(out)
+
+    def added(self, roots: Tensor) -> Tensor:
+        """What roots [...] add to the states that gave them [..., hidden]."""
+        embedded = self.embed_tokens(roots)
+        unit: Tensor = self.root(functional.rms_norm(embedded, embedded.shape[-1:], eps=1e-12))
+        return unit
 
     def lm_head(self, head: int) -> nn.Linear:
         """The LM head of head `head`, the only one where they share it."""
@@ -102,8 +105,3 @@ class MedusaHeads(nn.Module):
     def logits(self, states: Tensor, roots: Tensor) -> Tensor:
         """[heads, ..., draft vocabulary] of what `forward` takes."""
         return torch.stack([self.lm_head(k)(z) for k, z in enumerate(self.forward(states, roots))])
-
-
-def unit_rows(embeddings: Tensor) -> Tensor:
-    """Embeddings [..., hidden], each divided by its root mean square."""
-    return functional.rms_norm(embeddings, embeddings.shape[-1:], eps=UNIT_EPS)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
-from outrider.models.heads.medusa import UNIT_EPS, MedusaHeads
+from outrider.models.heads.medusa import MedusaHeads
 
 Rows = npt.NDArray[np.float32]
 
@@ -78,9 +78,9 @@ class LeanMedusa:
         ]
         self._heads = [make(head.weight.detach()) for head in heads.lm_heads]  # type: ignore[operator]
         if heads.config.root_embedding:
-            half = heads.embed_tokens.weight.detach().bfloat16()  # as the target's own is stored
-            self._embedding: npt.NDArray[np.uint16] = half.view(torch.uint16).numpy()
-            self._root = make(heads.root.weight.detach())
+            with torch.inference_mode():
+                added = heads.added(torch.arange(heads.config.vocab_size)).bfloat16()
+            self._added: npt.NDArray[np.uint16] = added.view(torch.uint16).numpy()
 
     def logits(self, states: Rows, roots: Sequence[int], heads: int) -> Rows:
         """See `MedusaRunner`."""
@@ -90,9 +90,7 @@ class LeanMedusa:
         take_threads()
         kind, rows = self._kind, np.ascontiguousarray(states)
         if self._config.root_embedding:
-            embedded = (self._embedding[list(roots)].astype(np.uint32) << 16).view(np.float32)
-            embedded /= np.sqrt(np.square(embedded).mean(1, keepdims=True) + UNIT_EPS)
-            rows = rows + apply_linear(self._root, embedded, kind)
+            rows = rows + (self._added[list(roots)].astype(np.uint32) << 16).view(np.float32)
         count, (linear, bias) = self._config.heads, self._layers[0]
         z = apply_linear(linear, rows, kind).reshape(len(rows), count, -1)
         z = rows[:, None] + _silu(z + bias)

@@ -237,6 +237,34 @@ def test_damaged_open_medusa_heads_are_refused(tmp_path: Path, damage: str) -> N
         load_medusa(tmp_path, TARGET)
 
 
+MEDUSA_ROOT_DAMAGE = {
+    "no root": (_tensors(lambda t: t.pop("root.weight")), r"tensor root.weight is missing"),
+    "NaN": (_spoil("root.weight", 3, float("nan")), r"root.weight has the weight nan"),
+    "switch": (
+        _config(lambda c: c["head"].update(root_embedding="yes")),
+        r"head.root_embedding is 'yes', limit a bool",
+    ),
+    "switched off": (
+        _config(lambda c: c["head"].update(root_embedding=False)),
+        r"tensor root.weight has no place",
+    ),
+    "embedding not frozen": (
+        _config(lambda c: c["frozen"].remove("embed_tokens.weight")),
+        r"tensor embed_tokens.weight is missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", MEDUSA_ROOT_DAMAGE)
+def test_damaged_medusa_heads_that_read_the_root_are_refused(tmp_path: Path, damage: str) -> None:
+    heads = tiny_medusa(MODEL, layers=2, root_embedding=True)
+    save_medusa(tmp_path, heads, TARGET, frozen_head=True)
+    apply, message = MEDUSA_ROOT_DAMAGE[damage]
+    apply(tmp_path)
+    with pytest.raises(CheckpointError, match=message):
+        load_medusa(tmp_path, TARGET)
+
+
 def test_a_folder_that_says_nothing_of_its_method_is_refused(tmp_path: Path) -> None:
     (tmp_path / CONFIG).write_text("{}")
     with pytest.raises(CheckpointError, match="to say what it is"):

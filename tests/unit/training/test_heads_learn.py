@@ -42,11 +42,12 @@ def learner(method: str) -> EagleLearner | MedusaLearner:
 @pytest.mark.parametrize("method", ["eagle", "medusa"])
 def test_it_learns_and_its_checkpoint_computes_the_same(tmp_path: Path, method: str) -> None:
     made: Learner = learner(method)
-    options = Options(steps=60, rows=250, evaluations=2, lr=3e-3)
+    steps = {"eagle": 60, "medusa": 300}[method]
+    options = Options(steps=steps, rows=250, evaluations=2, lr=3e-3)
     trainer = Trainer(made, material(), options, tmp_path / "run", {})
     before = trainer.measure()
     best = trainer.run()
-    # Two texts say little of acceptance lengths, and enough of how probabilities agree.
+    assert trainer.state.best_score >= before.score
     assert all(b < a for b, a in zip(before.overlap, trainer.measure().overlap, strict=True))
     curve = [point[2] for point in trainer.state.curve]
     assert curve[0] > curve[1] or method == "eagle"  # its loss changes with the steps unrolled
